@@ -1,0 +1,47 @@
+"""debayes: noisy camera mosaics to clean colour images, with a Bayesian posterior for every pixel.
+
+>>> import debayes
+>>> network = debayes.load("wild-s")                            # doctest: +SKIP
+>>> posterior = debayes.restore(network, mosaic, "RGGB")        # doctest: +SKIP
+>>> posterior.mean, posterior.noise_variance.sqrt(), posterior.interval(0.9)   # doctest: +SKIP
+
+The names below are imported when they are first used: importing the package loads neither torch nor NumPy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from debayes.cfa import mosaic as mosaic
+    from debayes.evaluation import evaluate as evaluate
+    from debayes.model import Config as Config
+    from debayes.model import Network as Network
+    from debayes.nig import NormalInverseGamma as NormalInverseGamma
+    from debayes.restoration import restore as restore
+    from debayes.training import train as train
+    from debayes.weights import load as load
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Config": "model",
+    "Network": "model",
+    "NormalInverseGamma": "nig",
+    "evaluate": "evaluation",
+    "load": "weights",
+    "mosaic": "cfa",
+    "restore": "restoration",
+    "train": "training",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'debayes' has no attribute {name!r}")
+    return getattr(import_module(f"debayes.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,5 @@
+"""`python -m debayes`."""
+
+from debayes.cli import main
+
+main()

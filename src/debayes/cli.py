@@ -1,0 +1,305 @@
+"""The `debayes` command: one thin function a job. Heavy modules are imported inside, so `--help` is instant."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from debayes.model import Network
+
+app = typer.Typer(
+    name="debayes",
+    help="Noisy camera mosaics to clean colour images, with a posterior for every pixel.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[str, typer.Option("--model", "-m", help="A shipped model's name or a weight file.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Ensemble = Annotated[
+    bool,
+    typer.Option("--ensemble/--no-ensemble", help="Average over the eight symmetries: better, 8 times slower."),
+]
+Pattern = Annotated[str, typer.Option(help="RGGB, BGGR, GRBG or GBRG: the top-left 2x2 cell in reading order.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+
+@app.command()
+def restore(
+    mosaic: Annotated[Path, typer.Argument(help="The mosaic: PNG, TIFF or NPY; 8 bit, 16 bit or float.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .tiff, .jpg or .npy.")],
+    pattern: Annotated[
+        str | None, typer.Option(help="RGGB, BGGR, GRBG or GBRG.", show_default="what the file records, or RGGB")
+    ] = None,
+    model: Model = "wild-s",
+    ensemble: Ensemble = False,
+    black: Annotated[float, typer.Option(help="The file's number for black.")] = 0.0,
+    white: Annotated[
+        float | None,
+        typer.Option(help="The file's number for white.", show_default="the type's largest, 1 for floats"),
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(help="Bits a sample: 8, 16, or 32 for float.", show_default="16; 8 for JPEG, 32 for NPY"),
+    ] = None,
+    maps: Annotated[
+        bool, typer.Option("--maps/--no-maps", help="Also write OUTPUT.noise.tiff and OUTPUT.doubt.tiff.")
+    ] = False,
+    tile: Annotated[
+        int | None, typer.Option(help="Side of a tile; smaller needs less memory.", show_default="1024")
+    ] = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
+    from debayes.darkroom import restore_file
+
+    network = _network(model, device)
+    with _progress(f"restoring {mosaic.name}") as progress:
+        answer = restore_file(
+            network,
+            mosaic,
+            output,
+            pattern=pattern,
+            black=black,
+            white=white,
+            bits=bits,
+            maps=maps,
+            ensemble=ensemble,
+            tile=tile,
+            progress=progress,
+        )
+    _answer(
+        answer,
+        json_,
+        f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}, "
+        f"mean noise {answer['sigma']:.1f}/255",
+    )
+
+
+@app.command()
+def simulate(
+    images: Annotated[list[Path], typer.Argument(help="Colour pictures.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")],
+    pattern: Pattern = "RGGB",
+    noise: Annotated[str, typer.Option(help="gaussian, uniform, poisson or brown.")] = "gaussian",
+    sigma: Annotated[float, typer.Option(help="Noise level, in units of 1/255.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
+    to: Annotated[str, typer.Option(help="tiff or npy (float, unclipped), or png (16 bit, clipped).")] = "tiff",
+    json_: Json = False,
+) -> None:
+    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern."""
+    from debayes.darkroom import simulate_file
+
+    if to not in ("tiff", "npy", "png"):
+        raise ValueError(f"mosaics are written to tiff, npy or png, not {to!r}")
+    output.mkdir(parents=True, exist_ok=True)
+    answers = []
+    with _progress("simulating") as progress:
+        for i, path in enumerate(images):
+            target = output / f"{path.stem}.mosaic.{to}"
+            answers.append(simulate_file(path, target, pattern=pattern, kind=noise, sigma=sigma, seed=seed + i))
+            progress((i + 1) / len(images))
+    _answer(answers, json_, "\n".join(answer["written"] for answer in answers))
+
+
+@app.command()
+def info(
+    what: Annotated[
+        str | None, typer.Argument(help="A picture, a mosaic, a weight file or a model's name; all models if none.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Say what a file holds; or what a model is, where it came from and how well it does."""
+    from debayes import image, weights
+
+    if what is not None and Path(what).suffix.lower() in image.PICTURES:
+        answer: dict[str, Any] = image.describe(Path(what))
+        _answer(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
+        return
+    cards = {name: _describe_model(name) for name in ([what] if what else weights.shipped())}
+    text = [
+        f"{name}\n" + "\n".join(f"  {key:<18} {_short(value)}" for key, value in card.items() if value)
+        for name, card in cards.items()
+    ]
+    _answer(cards, json_, "\n".join(text) or "no model is shipped with this installation")
+
+
+@app.command()
+def evaluate(
+    data: Annotated[list[str], typer.Option(help="A folder of pictures, or its name under $DEBAYES_DATA/bench.")],
+    model: Annotated[list[str], typer.Option("--model", "-m", help="Shipped names or weight files.")] = ["wild-s"],  # noqa: B006 - typer copies it
+    sigma: Annotated[list[float], typer.Option(help="Noise levels, in units of 1/255.")] = [5.0, 10.0, 15.0],  # noqa: B006
+    pattern: Pattern = "RGGB",
+    ensemble: Ensemble = False,
+    limit: Annotated[int | None, typer.Option(help="Only the first pictures of each folder.")] = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Score models on folders of pictures under the README's protocol: PSNR / SSIM, beside bilinear interpolation.
+
+    Options repeat: --sigma 5 --sigma 10.
+    """
+    from debayes import evaluation, image
+
+    folders = {name: image.find(_data_folder(name))[:limit] for name in data}
+    networks = {"bilinear": None, **{name: _network(name, device) for name in model}}
+    rows, scores = [], []
+    for name, network in networks.items():
+        cells = []
+        for folder, pictures in folders.items():
+            with _progress(f"{name} on {folder}") as progress:
+                found = evaluation.evaluate(
+                    network, pictures, sigma, pattern=pattern, ensemble=ensemble, progress=progress
+                )
+            scores += [{"model": name, "data": folder, "ensemble": ensemble, **vars(score)} for score in found]
+            cells += ["{:.2f} / {:.4f}".format(*evaluation.average(found, level)[:2]) for level in sigma]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    heads = [f"{folder} σ={level:g}" for folder in folders for level in sigma]
+    table = [f"| PSNR dB / SSIM | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows]
+    _answer(scores, json_, "\n".join(table))
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, as in recipes/.")],
+    run: Annotated[Path | None, typer.Option(help="The run's folder.", show_default="runs/RECIPE")] = None,
+    data: Annotated[Path, typer.Option(envvar="DEBAYES_DATA", help="Where the recipe's data lie.")] = Path(),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last save.")] = False,
+    set_: Annotated[list[str], typer.Option("--set", help="Change the recipe: optimizer.minutes=5.")] = [],  # noqa: B006
+    device: Device = "auto",
+) -> None:
+    """Train a network from a recipe."""
+    from rich.console import Console
+
+    from debayes.training import Progress, read_recipe
+    from debayes.training import train as run_training
+
+    console = Console(stderr=True)
+
+    def report(at: Progress) -> None:
+        val = f"  val {at.val_psnr:.2f} dB" if at.val_psnr is not None else ""
+        line = f"step {at.step}  {at.share:4.0%}  loss {at.loss:.4g}  {at.steps_per_second:.1f} it/s"
+        console.print(
+            f"{line}  {at.seconds_left:.0f} s left{val}", end="\n" if val or not console.is_terminal else "\r"
+        )
+
+    plan = read_recipe(recipe, set_)
+    folder = run or Path("runs") / recipe.stem
+    written = run_training(plan, folder, root=data, device=_device(device), resume=resume, report=report)
+    typer.echo(written)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")] = Path(
+        "demo"
+    ),
+    model: Model = "wild-s",
+    sigma: Annotated[float, typer.Option(help="Noise level, in units of 1/255.")] = 15.0,
+    ensemble: Ensemble = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Make a noisy mosaic of a free photograph, restore it, and draw before and after."""
+    from debayes.demo import demonstrate
+
+    output.mkdir(parents=True, exist_ok=True)
+    with _progress("restoring") as progress:
+        answer = demonstrate(_network(model, device), output, sigma=sigma, ensemble=ensemble, progress=progress)
+    text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
+    noise = f"noise level    {sigma:6.2f} /255 added, {answer['sigma']:.2f} /255 estimated"
+    _answer(answer, json_, "\n".join([*text, noise, f"picture        {answer['picture']}"]))
+
+
+def main() -> None:
+    """Run the command; what a user can put right is one sentence and exit code 2."""
+    try:
+        app()
+    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
+        sys.stderr.write(f"debayes: {_sentence(error)}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("debayes: stopped\n")
+        sys.exit(130)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    return str(error)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    usable = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
+    if name == "auto":
+        return usable[-1]
+    if name not in usable:
+        raise ValueError(f"the device {name!r} is not on this machine: there is auto, {', '.join(usable)}")
+    return name
+
+
+def _network(model: str, device: str) -> "Network":
+    from debayes.weights import load
+
+    return load(model, device=_device(device))
+
+
+def _data_folder(name: str) -> Path:
+    """A folder as given, or a set of that name under $DEBAYES_DATA/bench or $DEBAYES_DATA."""
+    import os
+
+    root = os.environ.get("DEBAYES_DATA")
+    places = [Path(name)] + ([Path(root) / "bench" / name, Path(root) / name] if root else [])
+    for place in places:
+        if place.is_dir():
+            return place
+    hint = "" if root else "; set DEBAYES_DATA to where the data sets lie to use them by name"
+    raise ValueError(f"there is no folder of pictures {' or '.join(map(str, places))}{hint}")
+
+
+def _describe_model(name: str) -> dict[str, Any]:
+    from debayes import weights
+
+    card, network = weights.read_card(name), weights.load(name)
+    return {
+        "file": str(weights.locate(name)),
+        "parameters": network.parameter_count,
+        "kmac_per_pixel": round(network.kmac_per_pixel, 1),
+        "receptive_radius": card.config.receptive_radius,
+        "network": vars(card.config),
+        "recipe": card.recipe,
+        "results": card.results,
+        **card.notes,
+    }
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(inner)}" for key, inner in value.items() if inner not in ("", {}))
+    return str(value)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal, silence in a pipe."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _answer(answer: Any, as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(answer, indent=2) if as_json else text)

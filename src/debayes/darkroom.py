@@ -1,0 +1,82 @@
+"""Files in, files out: restoring a mosaic file, making mosaics of pictures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from debayes import cfa, image, noise
+from debayes.model import Network
+from debayes.restoration import restore_bands
+
+
+def restore_file(
+    network: Network,
+    source: Path,
+    target: Path,
+    *,
+    pattern: str | None = None,
+    black: float = 0.0,
+    white: float | None = None,
+    bits: int | None = None,
+    maps: bool = False,
+    ensemble: bool = False,
+    tile: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Restore the mosaic of one file into another, and say what was done.
+
+    The pattern is the one given, or the one the file records, or RGGB. With `maps`, the noise map and the doubt
+    map (standard deviations, 1 = white) are written beside the picture as float TIFFs. The picture is kept in
+    the precision it is written in, so that memory stays near 10 bytes a pixel beside the tile.
+    """
+    bits = image.check_bits(target, bits)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist: create it, or write somewhere else")
+    mosaic = image.read_mosaic(source, black=black, white=white)
+    pattern = cfa.check_pattern(pattern or mosaic.pattern or "RGGB")
+    _, height, width = mosaic.values.shape
+    kind = {8: torch.uint8, 16: torch.uint16, 32: torch.float32}[bits]
+    picture = torch.empty(height, width, 3, dtype=kind)
+    noise_map = torch.empty(height, width, 3) if maps else None
+    doubt_map = torch.empty(height, width, 3) if maps else None
+    level = 0.0
+    for top, band in restore_bands(
+        network, mosaic.values, pattern, ensemble=ensemble, tile=tile, progress=progress
+    ):
+        rows = slice(top, top + band.loc.shape[-2])
+        picture[rows] = image.quantise(band.mean, bits).permute(1, 2, 0)
+        deviation = band.noise_variance.sqrt()
+        level += float(deviation.sum())
+        if noise_map is not None and doubt_map is not None:
+            noise_map[rows] = deviation.permute(1, 2, 0)
+            doubt_map[rows] = band.mean_variance.sqrt().permute(1, 2, 0)
+    image.encode(target, picture.numpy())
+    written = [target]
+    if noise_map is not None and doubt_map is not None:
+        for name, values in (("noise", noise_map), ("doubt", doubt_map)):
+            written.append(target.with_name(f"{target.stem}.{name}.tiff"))
+            image.encode(written[-1], values.numpy())
+    return {
+        "source": str(source),
+        "written": [str(path) for path in written],
+        "width": width,
+        "height": height,
+        "pattern": pattern,
+        "sigma": 255 * level / (3 * height * width),
+    }
+
+
+def simulate_file(
+    source: Path, target: Path, *, pattern: str = "RGGB", kind: str = "gaussian", sigma: float = 10.0, seed: int = 0
+) -> dict[str, Any]:
+    """Write the noisy mosaic of a picture; `sigma` is in units of 1/255, `kind` one of `noise.KINDS`."""
+    if kind not in noise.KINDS:
+        raise ValueError(f"the noise is one of {', '.join(noise.KINDS)}, not {kind!r}")
+    picture = image.read(source)
+    generator = torch.Generator().manual_seed(seed)
+    mosaic = noise.KINDS[kind](cfa.mosaic(picture, pattern), sigma / 255, generator=generator)
+    record = {"source": source.name, "noise": kind, "sigma": sigma, "seed": seed}
+    image.write_mosaic(target, mosaic, pattern, record)
+    return {"written": str(target), "pattern": pattern, **record}

@@ -1,0 +1,88 @@
+"""How well a network does on pictures, under one protocol.
+
+8-bit sRGB ground truth, RGGB, noise added in float to the mosaic, seeded per picture, never clipped or rounded;
+the network is not told the noise level; its output is clipped to [0, 1] and not rounded; PSNR and SSIM over all
+pixels and channels, no border removed, averaged over pictures. Odd sizes are cropped to even.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from debayes import cfa, image, metrics, noise
+from debayes.model import Network
+from debayes.restoration import restore
+
+
+@dataclass(frozen=True)
+class Score:
+    """One picture at one noise level."""
+
+    name: str
+    """The picture's file name."""
+    sigma: float
+    """The noise level, in units of 1/255."""
+    psnr: float
+    """In dB."""
+    ssim: float
+    """Structural similarity, at most 1."""
+    noise_error: float
+    """Median of |sigma-hat / sigma - 1| over the noise map; not a number without noise."""
+
+
+def evaluate(
+    network: Network | None,
+    pictures: Sequence[Path],
+    sigmas: Sequence[float],
+    *,
+    pattern: str = "RGGB",
+    ensemble: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> list[Score]:
+    """The scores of every picture at every noise level (in units of 1/255), pictures in the outer loop.
+
+    Without a network, bilinear interpolation is judged instead: the row every method must beat.
+    """
+    for sigma in sigmas:
+        if not sigma >= 0:
+            raise ValueError(f"a noise level must be 0 or more, not {sigma}")
+    scores = []
+    for i, path in enumerate(pictures):
+        target = image.read(path)
+        target = target[:, : target.shape[1] // 2 * 2, : target.shape[2] // 2 * 2]
+        for j, sigma in enumerate(sigmas):
+            mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=path.name)
+            if network is None:
+                mean, level = cfa.interpolate(mosaic[None], pattern)[0], torch.full((1,), float("nan"))
+            else:
+                posterior = restore(network, mosaic, pattern, ensemble=ensemble)
+                mean, level = posterior.mean, posterior.noise_variance.sqrt()
+            mean = mean.clamp(0, 1)
+            error = float((level / (sigma / 255) - 1).abs().median()) if sigma > 0 else float("nan")
+            scores.append(
+                Score(path.name, sigma, float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target)), error)
+            )
+            if progress is not None:
+                progress((i * len(sigmas) + j + 1) / (len(pictures) * len(sigmas)))
+    return scores
+
+
+def noisy_mosaic(target: Tensor, sigma: float, *, pattern: str, seed: str) -> Tensor:
+    """The protocol's input: a mosaic with Gaussian noise that depends on the seed (a file name) and sigma only."""
+    digest = hashlib.sha256(f"{seed} {sigma * 255:g}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+    return noise.gaussian(cfa.mosaic(target, pattern), sigma, generator=generator)
+
+
+def average(scores: Sequence[Score], sigma: float) -> tuple[float, float, float]:
+    """Mean PSNR, SSIM and noise error over the pictures at one level."""
+    at = [s for s in scores if s.sigma == sigma]
+    return (
+        sum(s.psnr for s in at) / len(at),
+        sum(s.ssim for s in at) / len(at),
+        sum(s.noise_error for s in at) / len(at),
+    )

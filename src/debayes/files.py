@@ -1,0 +1,28 @@
+"""Writing a file whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replace(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to, renamed to `path` at the end of the block.
+
+    If the block fails, the temporary file is removed and an older file of that name is left as it was.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the folder {path.parent} does not exist: create it, or write somewhere else")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: give the name of a file to write")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        if error.strerror is None:  # a sentence of ours
+            raise
+        raise OSError(f"{path} could not be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,107 @@
+"""What a network is trained to maximise: the prior of the two-stage degradation, and the ELBO.
+
+Everything here is closed form and float32, whatever precision the network runs in.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from debayes import cfa
+from debayes.nig import NormalInverseGamma
+
+# The least variance a prior may claim: that of rounding the ground truth to 8 bits, a uniform error of 1/255.
+# Keeps log(rate) finite for noise-free pictures.
+VARIANCE_FLOOR = 1 / (12 * 255**2)
+
+# The paper gives the window of its bilateral filter but not its two widths. The spatial one is a quarter of the
+# window, so that about w² samples count, as alpha = w²/2 says. The range one, on squared errors, lets the whole
+# spread of chi² noise up to sigma 20/255 through (bias below 2 %) and stops at the errors of strong edges.
+SPATIAL_SHARE = 0.25
+RANGE_SIGMA = 0.05
+
+
+def bilateral(
+    image: Float[Tensor, "b c h w"],
+    window: int,
+    *,
+    range_sigma: float = RANGE_SIGMA,
+    mask: Bool[Tensor, "c h w"] | None = None,
+) -> Float[Tensor, "b c h w"]:
+    """The bilateral filter of each channel over an odd window x window neighbourhood, borders reflected.
+
+    weight = exp(-distance² / (2 (window / 4)²)) exp(-difference² / (2 range_sigma²)); with a mask, only the
+    elements where it is true are averaged. Written as `window` fused rows: each row is one strided view, which
+    torch.compile turns into a kernel that reads the image from cache, so that nothing of size window² is stored.
+    """
+    if window < 1 or window % 2 == 0:
+        raise ValueError(f"the window of the bilateral filter must be odd, not {window}")
+    reach = window // 2
+    height = image.shape[-2]
+    taps = torch.arange(-reach, reach + 1, device=image.device, dtype=image.dtype)
+    spatial = torch.exp(-0.5 * (taps / (SPATIAL_SHARE * window)).square())
+    padded = cfa.pad(image, reach, reach, reach, reach)
+    valid = None if mask is None else cfa.pad(mask.to(image.dtype), reach, reach, reach, reach)
+    centre = image.unsqueeze(-1)
+    total = torch.zeros_like(image)
+    weights = torch.zeros_like(image)
+    for row in range(window):
+        neighbours = padded[..., row : row + height, :].unfold(-1, window, 1)
+        weight = spatial[row] * spatial * torch.exp(-0.5 / range_sigma**2 * (neighbours - centre).square())
+        if valid is not None:
+            weight = weight * valid[..., row : row + height, :].unfold(-1, window, 1)
+        total = total + (weight * neighbours).sum(-1)
+        weights = weights + weight.sum(-1)
+    return total / weights.clamp_min(torch.finfo(image.dtype).tiny)
+
+
+def prior(
+    observed: Float[Tensor, "b 3 h w"],
+    target: Float[Tensor, "b 3 h w"],
+    *,
+    count: float = 2e3,
+    window: int = 19,
+    range_sigma: float = RANGE_SIGMA,
+    mask: Bool[Tensor, "3 h w"] | None = None,
+) -> NormalInverseGamma:
+    """p(z, sigma²) given the ground truth: eqs. (4) to (7), with count = lambda and window = w.
+
+    `observed` is x-tilde, the interpolated mosaic. Its squared distance to the target, bilaterally filtered, is
+    the noise variance. With a mask of the measured photosites only those speak: the variance is then the
+    sensor's own, where the unmasked one mixes in the interpolation (which averages noise and errs at edges).
+    """
+    observed, target = observed.float(), target.float()
+    variance = bilateral((observed - target).square(), window, range_sigma=range_sigma, mask=mask)
+    variance = variance.clamp_min(VARIANCE_FLOOR)
+    alpha = window**2 / 2
+    return NormalInverseGamma(
+        target, torch.full_like(target, count), torch.full_like(target, alpha), alpha * variance
+    )
+
+
+def elbo(
+    posterior: NormalInverseGamma,
+    prior: NormalInverseGamma,
+    observed: Float[Tensor, "b 3 h w"],
+    *,
+    form: str = "exact",
+) -> Float[Tensor, "b 3 h w"]:
+    """The evidence lower bound of every pixel, eq. (11): expected log likelihood minus divergence from the prior.
+
+    As the prior's count grows, its restoration term count * concentration / (2 rate) * (target - loc)² outgrows
+    the others: a mean squared error weighted by the inverse noise variance. `form` as in
+    `NormalInverseGamma.expected_log_likelihood`.
+    """
+    posterior = posterior.map(torch.Tensor.float)
+    return posterior.expected_log_likelihood(observed.float(), form=form) - posterior.kl_divergence(prior)
+
+
+def balance(prior: NormalInverseGamma, level: float) -> Float[Tensor, "b 3 h w"]:
+    """Weights v / (v + level²) of each pixel's ELBO, v the prior's variance: 1 where noise is well above `level`.
+
+    The ELBO weighs squared errors by 1/v, so that a patch of sigma 1 counts 400 times one of sigma 20. With these
+    weights it is 1 / (v + level²), close to the inverse of the error that is left, which is what a mean of PSNRs
+    asks for; it amounts to showing the network clean patches less often.
+    """
+    variance = prior.rate / prior.concentration
+    return variance / (variance + level**2)

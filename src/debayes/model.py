@@ -1,0 +1,252 @@
+"""The networks: `Config` says everything about one, `Network` turns a mosaic into a posterior.
+
+All are built of 3x3 convolutions and rectifiers on the four packed planes of an RGGB mosaic. There is no
+normalisation and no pooling over the picture, so a pixel depends on its `receptive_radius` and nothing else.
+"""
+
+from dataclasses import dataclass
+from math import expm1, log
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from debayes import cfa
+from debayes.nig import NormalInverseGamma
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a network."""
+
+    architecture: str = "unet"
+    """"unet": residual U-Net, the debayes family. "paper": grouped residual dense blocks, the paper's own."""
+    widths: tuple[int, ...] = (32, 64, 128)
+    """Channels of each level, from half resolution down; the paper's network has one level."""
+    blocks: int = 2
+    """Residual blocks a level, on the way down and again on the way up; residual dense blocks a group."""
+    bottom_blocks: int = 4
+    """Residual blocks of the lowest level ("unet")."""
+    tail: int = 16
+    """Channels at full resolution, where the mosaic is seen again ("unet")."""
+    tail_blocks: int = 1
+    """Residual blocks at full resolution ("unet")."""
+    groups: int = 2
+    """Groups of residual dense blocks ("paper")."""
+    growth: int = 32
+    """Channels that each layer of a dense block adds ("paper")."""
+    layers: int = 4
+    """Layers of a dense block ("paper")."""
+    count: float = 2e3
+    """The count an untrained head gives: the paper's lambda."""
+    concentration: float = 180.5
+    """The concentration an untrained head gives: the paper's alpha."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))
+        if self.architecture not in ("unet", "paper"):
+            raise ValueError(f'a network\'s architecture is "unet" or "paper", not {self.architecture!r}')
+        if not self.widths or (self.architecture == "paper" and len(self.widths) != 1):
+            raise ValueError(f"widths {self.widths} do not fit the architecture {self.architecture!r}")
+
+    @property
+    def stride(self) -> int:
+        """Photosites that the network's coarsest cell spans: mosaics come in multiples of it."""
+        return int(2 ** len(self.widths))
+
+    @property
+    def receptive_radius(self) -> int:
+        """How far, in photosites, a pixel of the output may depend on the mosaic, whatever its place in a cell."""
+        radius = 0
+        for pixel in range(self.stride):
+            low = high = pixel
+            for scale, convolutions in reversed(self._longest_path()):
+                low = low // scale * scale - convolutions * scale
+                high = high // scale * scale + scale - 1 + convolutions * scale
+            radius = max(radius, pixel - low, high - pixel)
+        return radius
+
+    def _longest_path(self) -> list[tuple[int, int]]:
+        """(scale in photosites, number of 3x3 convolutions) in the order of the longest path through the net."""
+        if self.architecture == "paper":
+            return [(2, 3 + self.groups * self.blocks * self.layers), (1, 1)]
+        *upper, bottom = (2 ** (level + 1) for level in range(len(self.widths)))
+        down = [(2, 1)] + [(scale, 2 * self.blocks) for scale in upper]
+        up = [(scale, 2 * self.blocks) for scale in reversed(upper)]
+        return [*down, (bottom, 2 * self.bottom_blocks), *up, (1, 2 + 2 * self.tail_blocks)]
+
+
+class Network(nn.Module):
+    """An RGGB mosaic in, a normal-inverse-gamma posterior for every pixel and colour out.
+
+    The mosaic has 0 = black and 1 = white; its sides are multiples of ``config.stride``. `restoration.restore`
+    takes care of other patterns, sizes and large pictures.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.body: nn.Module = _UNet(config) if config.architecture == "unet" else _PaperNet(config)
+
+    def forward(self, mosaic: Float[Tensor, "b 1 h w"]) -> NormalInverseGamma:
+        base = cfa.interpolate(mosaic, "RGGB")
+        # Centred on 0: half the rounding error where the convolutions run in bfloat16.
+        maps = self.body(cfa.pack(mosaic) - 0.5, base - 0.5).float()
+        residual, count, concentration, variance = maps.chunk(4, 1)
+        # softplus(_ONE) = 1, so a head of zeros gives Config's values. The variance is exponential where it is
+        # small, and starts at sigma 10/255. A concentration above 2 has the moments that `nig.merge` needs.
+        concentration = 2 + _FLOOR + (self.config.concentration - 2) * F.softplus(concentration + _ONE)
+        variance = _VARIANCE_FLOOR + F.softplus(variance + _START)
+        return NormalInverseGamma(
+            base.float() + residual,
+            _FLOOR + self.config.count * F.softplus(count + _ONE),
+            concentration,
+            variance * (concentration - 1),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights."""
+        return sum(p.numel() for p in self.parameters())
+
+    @property
+    def kmac_per_pixel(self) -> float:
+        """Thousand multiply-accumulates of the convolutions, per photosite."""
+        stride = self.config.stride
+        size = 4 * stride
+        total = 0
+
+        def count(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
+            nonlocal total
+            weight = module.weight
+            assert isinstance(weight, Tensor)
+            total += output[0, 0].numel() * weight.numel()
+
+        hooks = [m.register_forward_hook(count) for m in self.modules() if isinstance(m, nn.Conv2d)]
+        with torch.no_grad():
+            self(torch.zeros(1, 1, size, size, device=self.device))
+        for hook in hooks:
+            hook.remove()
+        return total / size**2 / 1e3
+
+
+_ONE = log(expm1(1.0))
+_START = log(expm1((10 / 255) ** 2))
+_FLOOR = 1e-3
+_VARIANCE_FLOOR = 1e-9
+
+
+def _conv(inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
+    """A convolution that keeps size and variance: He's initialisation times `gain`, bias 0."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2 if stride == 1 else 0)
+    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+    with torch.no_grad():
+        conv.weight.mul_(gain)
+    assert conv.bias is not None
+    nn.init.zeros_(conv.bias)
+    return conv
+
+
+class _Residual(nn.Module):
+    """x + conv(relu(conv(x))). The second convolution starts small, so deep stacks start as the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = _conv(width, width)
+        self.second = _conv(width, width, gain=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.add(x, self.second(F.relu(self.first(x))))
+
+
+def _stack(width: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(*(_Residual(width) for _ in range(blocks)))
+
+
+class _UNet(nn.Module):
+    """Residual U-Net on the packed planes, with a thin tail at full resolution that sees the mosaic again."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        *upper, bottom = config.widths
+        self.head = _conv(4, config.widths[0])
+        self.down = nn.ModuleList(_stack(width, config.blocks) for width in upper)
+        self.shrink = nn.ModuleList(
+            _conv(width, below, 2, stride=2) for width, below in zip(upper, config.widths[1:], strict=True)
+        )
+        self.bottom = _stack(bottom, config.bottom_blocks)
+        self.grow = nn.ModuleList(
+            _conv(below, 4 * width, 1) for width, below in zip(upper, config.widths[1:], strict=True)
+        )
+        self.up = nn.ModuleList(_stack(width, config.blocks) for width in upper)
+        self.unpack = _conv(config.widths[0], 4 * config.tail, 1)
+        self.mix = _conv(config.tail + 3, config.tail)
+        self.tail = _stack(config.tail, config.tail_blocks)
+        self.maps = _conv(config.tail, 12, gain=0.01)
+
+    def forward(self, planes: Tensor, base: Tensor) -> Tensor:
+        x = self.head(planes)
+        skips = []
+        for blocks, shrink in zip(self.down, self.shrink, strict=True):
+            x = blocks(x)
+            skips.append(x)
+            x = shrink(x)
+        x = self.bottom(x)
+        for blocks, grow in zip(reversed(self.up), reversed(self.grow), strict=True):
+            x = blocks(F.pixel_shuffle(grow(x), 2) + skips.pop())
+        x = F.pixel_shuffle(self.unpack(x), 2)
+        x = self.mix(torch.cat((x, base.to(x.dtype)), 1))
+        return torch.as_tensor(self.maps(F.relu(self.tail(x))))
+
+
+class _DenseBlock(nn.Module):
+    """Residual dense block: each layer sees all before it, a 1x1 convolution fuses them (Zhang et al. 2018)."""
+
+    def __init__(self, width: int, growth: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_conv(width + i * growth, growth) for i in range(layers))
+        self.fuse = _conv(width + layers * growth, width, 1, gain=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = x
+        for layer in self.layers:
+            features = torch.cat((features, F.relu(layer(features))), 1)
+        return torch.add(x, self.fuse(features))
+
+
+class _DenseGroup(nn.Module):
+    """Residual dense blocks in a row, all of their outputs fused, around a residual connection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.widths[0]
+        self.blocks = nn.ModuleList(_DenseBlock(width, config.growth, config.layers) for _ in range(config.blocks))
+        self.fuse = _conv(config.blocks * width, width, 1, gain=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = [x]
+        for block in self.blocks:
+            outputs.append(block(outputs[-1]))
+        return torch.add(x, self.fuse(torch.cat(outputs[1:], 1)))
+
+
+class _PaperNet(nn.Module):
+    """The paper's network: three 3x3 convolutions around the dense groups, depth to space, a last convolution."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.widths[0]
+        self.head = nn.Sequential(_conv(4, width), nn.ReLU(), _conv(width, width))
+        self.groups = nn.Sequential(*(_DenseGroup(config) for _ in range(config.groups)))
+        self.join = _conv(width, width)
+        self.maps = _conv(width // 4, 12, gain=0.01)
+
+    def forward(self, planes: Tensor, base: Tensor) -> Tensor:
+        x = self.head(planes)
+        return torch.as_tensor(self.maps(F.pixel_shuffle(self.join(self.groups(x)) + x, 2)))

@@ -1,0 +1,152 @@
+"""Restoring one mosaic of any pattern and size, tile by tile, with or without the eight-fold ensemble.
+
+A tile's window of photosites is gathered by index: reflection beyond the border, the alignment to RGGB and the
+symmetries of the ensemble are all choices of indices, so nothing is ever padded or flipped as a whole and the
+memory needed is that of a tile. A window reaches a receptive radius beyond its tile and starts on the network's
+own grid, so the tiles equal the whole picture to float rounding.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes import cfa, nig
+from debayes.cfa import Symmetry
+from debayes.model import Config, Network
+from debayes.nig import NormalInverseGamma
+
+# Photosites of reflected border around the picture: what lies beyond is zeros, as at the edges of training
+# patches. Rounded up to the network's stride.
+BORDER = 16
+
+# The side of a tile, in photosites, if none is asked for: wild-s then needs about 1 GiB.
+TILE = 1024
+
+
+def restore(
+    network: Network,
+    mosaic: Float[Tensor, "*batch 1 h w"],
+    pattern: str = "RGGB",
+    *,
+    ensemble: bool = False,
+    tile: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> NormalInverseGamma:
+    """The posterior of every pixel of a mosaic: four tensors (*batch, 3, h, w) on the mosaic's device.
+
+    The mosaic has 0 = black and 1 = white, in the domain the network was trained in; any Bayer pattern, any size
+    from 2x2. `tile` bounds the memory, `ensemble` averages over the eight symmetries, `progress` is told the
+    share that is done. All four maps take 48 bytes a pixel; `restore_bands` gives them piece by piece.
+    """
+    bands = restore_bands(network, mosaic, pattern, ensemble=ensemble, tile=tile, progress=progress)
+    *batch, _, height, width = mosaic.shape
+    whole = NormalInverseGamma(*(mosaic.new_empty(*batch, 3, height, width) for _ in range(4)))
+    for top, band in bands:
+        _copy(band, whole, top, 0)
+    return whole
+
+
+def restore_bands(
+    network: Network,
+    mosaic: Float[Tensor, "*batch 1 h w"],
+    pattern: str = "RGGB",
+    *,
+    ensemble: bool = False,
+    tile: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Iterator[tuple[int, NormalInverseGamma]]:
+    """The same as `restore`, as horizontal bands from top to bottom: (first row, posterior of the band)."""
+    cfa.check_pattern(pattern)
+    *batch, height, width = mosaic.shape[:-3] + mosaic.shape[-2:]
+    if min(height, width) < 2:
+        raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
+    if tile is not None and tile < 1:
+        raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
+    symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
+    return _bands(network, mosaic.reshape(-1, 1, height, width), pattern, symmetries, tile or TILE, batch, progress)
+
+
+@torch.inference_mode()
+def _bands(
+    network: Network,
+    mosaic: Tensor,
+    pattern: str,
+    symmetries: Sequence[Symmetry],
+    tile: int,
+    batch: list[int],
+    progress: Callable[[float], None] | None,
+) -> Iterator[tuple[int, NormalInverseGamma]]:
+    n, _, height, width = mosaic.shape
+    rows, columns = _split(height, tile), _split(width, tile)
+    done = 0
+    for top, bottom in rows:
+        band = NormalInverseGamma(*(mosaic.new_empty(n, 3, bottom - top, width) for _ in range(4)))
+        for left, right in columns:
+            posteriors = []
+            for symmetry in symmetries:
+                posteriors.append(_restore_tile(network, mosaic, pattern, (top, bottom, left, right), symmetry))
+                done += 1
+                if progress is not None:
+                    progress(done / (len(rows) * len(columns) * len(symmetries)))
+            _copy(posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors), band, 0, left)
+        yield top, band.map(lambda t: t.view(*batch, *t.shape[1:]))
+
+
+def _split(size: int, tile: int) -> list[tuple[int, int]]:
+    """Equal pieces of at most `tile`: no sliver at the end."""
+    pieces = -(-size // tile)
+    ends = [size * i // pieces for i in range(pieces + 1)]
+    return list(itertools.pairwise(ends))
+
+
+def _copy(source: NormalInverseGamma, target: NormalInverseGamma, top: int, left: int) -> None:
+    for name in ("loc", "count", "concentration", "rate"):
+        piece = getattr(source, name)
+        getattr(target, name)[..., top : top + piece.shape[-2], left : left + piece.shape[-1]] = piece
+
+
+def _restore_tile(
+    network: Network, mosaic: Tensor, pattern: str, box: tuple[int, int, int, int], symmetry: Symmetry
+) -> NormalInverseGamma:
+    """The posterior of the pixels [top, bottom) x [left, right), computed through a symmetry."""
+    height, width = mosaic.shape[-2:]
+    extents = [(box[0], box[1], height), (box[2], box[3], width)]
+    flips = (symmetry.flip_rows, symmetry.flip_columns)
+    offsets = cfa.red_offset(symmetry.pattern(pattern, height, width))
+    if symmetry.transpose:
+        extents.reverse()
+    indices, crops = [], []
+    for (start, stop, size), flip, offset in zip(extents, flips, offsets, strict=True):
+        if flip:
+            start, stop = size - stop, size - start
+        low, high = _window(network.config, start, stop, size, offset)
+        index = cfa.reflect(torch.arange(low, high), size)
+        indices.append(size - 1 - index if flip else index)
+        crops.append(slice(start - low, stop - low))
+    if symmetry.transpose:
+        indices.reverse()
+    window = mosaic[..., indices[0][:, None].to(mosaic.device), indices[1].to(mosaic.device)]
+    if symmetry.transpose:
+        window = window.mT
+    posterior: NormalInverseGamma = network(window.to(network.device, torch.float32).contiguous())
+    rows, columns = crops
+    # The window is already flipped by its indices; what is left of the symmetry is undone on the small tile.
+    return posterior.map(lambda t: symmetry.undo(t[..., rows, columns]).to(mosaic))
+
+
+def _window(config: Config, start: int, stop: int, size: int, offset: int) -> tuple[int, int]:
+    """First and last + 1 photosite that the pixels [start, stop) of one axis need, on the network's grid.
+
+    The grid starts a border and `offset` photosites before the picture, where the first red one is; a window is
+    cut where the picture with its border ends, so that every tile sees the same surroundings as the whole.
+    """
+    stride, reach = config.stride, config.receptive_radius
+    border = -(-BORDER // stride) * stride
+    origin = -border - offset
+    end = origin + -(-(size + border - origin) // stride) * stride
+    low = origin + max(0, start - reach - origin) // stride * stride
+    high = origin + -(-(stop + reach - origin) // stride) * stride
+    return low, min(high, end)
