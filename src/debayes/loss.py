@@ -18,7 +18,11 @@ VARIANCE_FLOOR = 1 / (12 * 255**2)
 # window, so that about w² samples count, as alpha = w²/2 says. The range one, on squared errors, lets the whole
 # spread of chi² noise up to sigma 20/255 through (bias below 2 %) and stops at the errors of strong edges.
 SPATIAL_SHARE = 0.25
-RANGE_SIGMA = 0.05
+RANGE_SIGMA = 0.1
+
+# The least range weight, relative to 1: where every measured neighbour of a masked filter is out of range, their
+# spatial mean is returned, not the 0 of an underflow.
+_LEAST_WEIGHT = 1e-30
 
 
 def bilateral(
@@ -47,7 +51,8 @@ def bilateral(
     weights = torch.zeros_like(image)
     for row in range(window):
         neighbours = padded[..., row : row + height, :].unfold(-1, window, 1)
-        weight = spatial[row] * spatial * torch.exp(-0.5 / range_sigma**2 * (neighbours - centre).square())
+        near = torch.exp(-0.5 / range_sigma**2 * (neighbours - centre).square()).clamp_min(_LEAST_WEIGHT)
+        weight = spatial[row] * spatial * near
         if valid is not None:
             weight = weight * valid[..., row : row + height, :].unfold(-1, window, 1)
         total = total + (weight * neighbours).sum(-1)
@@ -96,12 +101,19 @@ def elbo(
     return posterior.expected_log_likelihood(observed.float(), form=form) - posterior.kl_divergence(prior)
 
 
-def balance(prior: NormalInverseGamma, level: float) -> Float[Tensor, "b 3 h w"]:
-    """Weights v / (v + level²) of each pixel's ELBO, v the prior's variance: 1 where noise is well above `level`.
+def precondition(
+    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float
+) -> NormalInverseGamma:
+    """The same posterior, whose `loc` passes its gradient on scaled: times gain v_q / (v_p + level²).
 
-    The ELBO weighs squared errors by 1/v, so that a patch of sigma 1 counts 400 times one of sigma 20. With these
-    weights it is 1 / (v + level²), close to the inverse of the error that is left, which is what a mean of PSNRs
-    asks for; it amounts to showing the network clean patches less often.
+    v_q = rate / concentration is the noise variance that the posterior claims, v_p that of the prior. The ELBO's
+    gradient for loc is count (loc - target) / v_q: a network that calls hard pixels noisy lowers their weight,
+    and learns them last; and a patch of sigma 1 weighs 400 times one of sigma 20. The natural gradient, which
+    divides by the Fisher information count / v_q of loc, has neither fault. This one is the natural gradient
+    weighed by 1 / (v_p + level²), which is close to the inverse of the error that is left, as a mean of PSNRs
+    asks for. The ELBO's value, its optimum at each pixel and the gradients of the other three maps stay.
     """
-    variance = prior.rate / prior.concentration
-    return variance / (variance + level**2)
+    with torch.no_grad():
+        scale = gain * (posterior.rate / posterior.concentration) / (prior.rate / prior.concentration + level**2)
+    loc = posterior.loc.detach() + scale * (posterior.loc - posterior.loc.detach())
+    return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)

@@ -80,7 +80,8 @@ def level_maps(
     """Noise levels for a training batch, between low and high, on the generator's device.
 
     A share `varying` of the maps are smooth bumps, ramps or waves between two random levels, as in VDN's
-    non-i.i.d. training noise; the others are one level all over. The mean level is uniform in both kinds.
+    non-i.i.d. training noise; the others are one level all over. The expected level is halfway between low
+    and high in both kinds.
     """
     device = generator.device
 

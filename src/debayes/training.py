@@ -67,8 +67,11 @@ class Loss:
     """The prior's w: side of the bilateral window, alpha = w² / 2."""
     measured: bool = True
     """Whether the prior's variance is taken at measured photosites only, or, as in the paper, everywhere."""
-    balance: float = 0.0
-    """The noise level, in units of 1/255, below which patches lose weight; see `loss.balance`. 0 is none."""
+    gain: float = 0.0
+    """How much faster than its natural gradient the image is learnt, beside the other maps; see
+    `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
+    level: float = 4.0
+    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight."""
 
 
 @dataclass(frozen=True)
@@ -228,9 +231,12 @@ def train(
             prior = loss.prior(
                 batch.observed, batch.target, count=recipe.loss.count, window=recipe.loss.window, mask=mask
             )
-            weight = loss.balance(prior, recipe.loss.balance / 255)
-        bound = loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form)
-        return -(weight * bound).mean()
+        posterior = posterior.map(Tensor.float)
+        if recipe.loss.gain:
+            posterior = loss.precondition(
+                posterior, prior, level=recipe.loss.level / 255, gain=recipe.loss.gain / recipe.loss.count
+            )
+        return -loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
 
     def draw() -> data.Batch:
         return data.draw_batch(
