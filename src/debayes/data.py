@@ -61,31 +61,44 @@ def _cut(array: np.ndarray[Any, Any], size: int) -> Iterator[np.ndarray[Any, Any
             yield array[top : top + size, left : left + size]
 
 
-def draw_batch(
+# Random numbers that a patch is made of, beside its noise: tile, place (2), symmetry (3), noise levels.
+PATCH_DRAWS = 6 + noise.MAP_DRAWS
+
+
+def draw(
+    batch: int, patch: int, *, generator: torch.Generator
+) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} 1 {patch} {patch}"]]:
+    """All the randomness of a batch: uniform numbers for its patches, normal ones for its photosites."""
+    device = generator.device
+    uniform = torch.rand(batch, PATCH_DRAWS, device=device, generator=generator)
+    return uniform, torch.randn(batch, 1, patch, patch, device=device, generator=generator)
+
+
+def make_batch(
     tiles: UInt8[Tensor, "n size size 3"],
+    uniform: Float[Tensor, "b m"],
+    normal: Float[Tensor, "b 1 patch patch"],
     *,
-    batch: int,
-    patch: int,
     low: float,
     high: float,
     varying: float,
-    generator: torch.Generator,
 ) -> Batch:
-    """Random patches of the tiles through random symmetries, with a mosaic whose noise is as `noise.level_maps`.
+    """Patches of the tiles through one of the eight symmetries, with a mosaic noisy as `noise.level_maps`.
 
-    Everything is drawn and computed on the tiles' device, which must be the generator's.
+    A pure function of what `draw` gave, so that a training step can be compiled around it.
     """
     n, size = tiles.shape[:2]
-    device = tiles.device
+    patch = normal.shape[-1]
+    steps = torch.arange(patch, device=tiles.device)
 
-    def integers(high: int) -> Tensor:
-        return torch.randint(high, (batch, 1), device=device, generator=generator)
+    def integer(i: int, end: int) -> Tensor:
+        return (uniform[:, i : i + 1] * end).long().clamp_max(end - 1)
 
-    steps = torch.arange(patch, device=device)
-    rows = integers(size - patch + 1) + torch.where(integers(2) == 1, steps, patch - 1 - steps)
-    columns = integers(size - patch + 1) + torch.where(integers(2) == 1, steps, patch - 1 - steps)
-    cut = tiles[integers(n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    target = torch.where(integers(2)[:, :, None, None] == 1, cut, cut.mT).float().div(255).contiguous()
-    levels = noise.level_maps(batch, patch, patch, low=low, high=high, varying=varying, generator=generator)
-    mosaic = noise.gaussian(cfa.mosaic(target), levels, generator=generator)
+    rows = integer(1, size - patch + 1) + torch.where(uniform[:, 3:4] < 0.5, steps, patch - 1 - steps)
+    columns = integer(2, size - patch + 1) + torch.where(uniform[:, 4:5] < 0.5, steps, patch - 1 - steps)
+    cut = tiles[integer(0, n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    turned = torch.where(uniform[:, 5, None, None, None] < 0.5, cut, cut.mT)
+    target = turned.float() / 255
+    levels = noise.level_maps(uniform[:, 6:], patch, patch, low=low, high=high, varying=varying)
+    mosaic = cfa.mosaic(target) + levels * normal
     return Batch(target, mosaic, cfa.interpolate(mosaic))

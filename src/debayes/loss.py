@@ -4,7 +4,8 @@ Everything here is closed form and float32, whatever precision the network runs 
 """
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from debayes import cfa
@@ -20,23 +21,15 @@ VARIANCE_FLOOR = 1 / (12 * 255**2)
 SPATIAL_SHARE = 0.25
 RANGE_SIGMA = 0.1
 
-# The least range weight, relative to 1: where every measured neighbour of a masked filter is out of range, their
-# spatial mean is returned, not the 0 of an underflow.
-_LEAST_WEIGHT = 1e-30
-
 
 def bilateral(
-    image: Float[Tensor, "b c h w"],
-    window: int,
-    *,
-    range_sigma: float = RANGE_SIGMA,
-    mask: Bool[Tensor, "c h w"] | None = None,
+    image: Float[Tensor, "b c h w"], window: int, *, range_sigma: float = RANGE_SIGMA
 ) -> Float[Tensor, "b c h w"]:
     """The bilateral filter of each channel over an odd window x window neighbourhood, borders reflected.
 
-    weight = exp(-distance² / (2 (window / 4)²)) exp(-difference² / (2 range_sigma²)); with a mask, only the
-    elements where it is true are averaged. Written as `window` fused rows: each row is one strided view, which
-    torch.compile turns into a kernel that reads the image from cache, so that nothing of size window² is stored.
+    weight = exp(-distance² / (2 (window / 4)²)) exp(-difference² / (2 range_sigma²)). Written as `window` rows:
+    each is a strided view, which torch.compile turns into a kernel that reads the image from cache, so that
+    nothing of size window² is ever stored.
     """
     if window < 1 or window % 2 == 0:
         raise ValueError(f"the window of the bilateral filter must be odd, not {window}")
@@ -45,19 +38,25 @@ def bilateral(
     taps = torch.arange(-reach, reach + 1, device=image.device, dtype=image.dtype)
     spatial = torch.exp(-0.5 * (taps / (SPATIAL_SHARE * window)).square())
     padded = cfa.pad(image, reach, reach, reach, reach)
-    valid = None if mask is None else cfa.pad(mask.to(image.dtype), reach, reach, reach, reach)
     centre = image.unsqueeze(-1)
     total = torch.zeros_like(image)
     weights = torch.zeros_like(image)
     for row in range(window):
         neighbours = padded[..., row : row + height, :].unfold(-1, window, 1)
-        near = torch.exp(-0.5 / range_sigma**2 * (neighbours - centre).square()).clamp_min(_LEAST_WEIGHT)
-        weight = spatial[row] * spatial * near
-        if valid is not None:
-            weight = weight * valid[..., row : row + height, :].unfold(-1, window, 1)
+        weight = spatial[row] * spatial * torch.exp(-0.5 / range_sigma**2 * (neighbours - centre).square())
         total = total + (weight * neighbours).sum(-1)
         weights = weights + weight.sum(-1)
-    return total / weights.clamp_min(torch.finfo(image.dtype).tiny)
+    return total / weights
+
+
+def measured_variance(error: Float[Tensor, "b 3 h w"], window: int) -> Float[Tensor, "b 3 h w"]:
+    """The filtered squared error of an RGGB mosaic, taken at the photosites that measured each colour only.
+
+    The four packed planes are filtered with half the window; every pixel of a 2x2 cell gets its cell's value, a
+    green one the mean of its two planes. Twelve times less work than the filter at full resolution.
+    """
+    red, green, green2, blue = bilateral(cfa.pack(cfa.mosaic(error)), window // 4 * 2 + 1).unbind(1)
+    return F.interpolate(torch.stack((red, (green + green2) / 2, blue), 1), scale_factor=2, mode="nearest")
 
 
 def prior(
@@ -66,21 +65,22 @@ def prior(
     *,
     count: float = 2e3,
     window: int = 19,
-    range_sigma: float = RANGE_SIGMA,
-    mask: Bool[Tensor, "3 h w"] | None = None,
+    measured: bool = False,
 ) -> NormalInverseGamma:
     """p(z, sigma²) given the ground truth: eqs. (4) to (7), with count = lambda and window = w.
 
-    `observed` is x-tilde, the interpolated mosaic. Its squared distance to the target, bilaterally filtered, is
-    the noise variance. With a mask of the measured photosites only those speak: the variance is then the
-    sensor's own, where the unmasked one mixes in the interpolation (which averages noise and errs at edges).
+    `observed` is x-tilde, the interpolated RGGB mosaic. Its squared distance to the target, bilaterally filtered,
+    is the noise variance. With `measured` only the photosites that measured a colour speak of it: the variance is
+    then the sensor's own, where the paper's mixes in the interpolation, which averages noise and errs at edges.
     """
-    observed, target = observed.float(), target.float()
-    variance = bilateral((observed - target).square(), window, range_sigma=range_sigma, mask=mask)
-    variance = variance.clamp_min(VARIANCE_FLOOR)
+    error = (observed.float() - target.float()).square()
+    variance = measured_variance(error, window) if measured else bilateral(error, window)
     alpha = window**2 / 2
     return NormalInverseGamma(
-        target, torch.full_like(target, count), torch.full_like(target, alpha), alpha * variance
+        target.float(),
+        torch.full_like(error, count),
+        torch.full_like(error, alpha),
+        alpha * variance.clamp_min(VARIANCE_FLOOR),
     )
 
 

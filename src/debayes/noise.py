@@ -67,44 +67,36 @@ def brown_gaussian(
     return mosaic + sigma * brown.view(mosaic.shape)
 
 
+# Random numbers that one map of `level_maps` is made of.
+MAP_DRAWS = 16
+
+
 def level_maps(
-    batch: int,
-    height: int,
-    width: int,
-    *,
-    low: float,
-    high: float,
-    varying: float,
-    generator: torch.Generator,
-) -> Float[Tensor, "{batch} 1 {height} {width}"]:
-    """Noise levels for a training batch, between low and high, on the generator's device.
+    draws: Float[Tensor, "b 16"], height: int, width: int, *, low: float, high: float, varying: float
+) -> Float[Tensor, "b 1 {height} {width}"]:
+    """Noise levels between low and high, one map for each row of `draws`, uniform random numbers in [0, 1).
 
     A share `varying` of the maps are smooth bumps, ramps or waves between two random levels, as in VDN's
-    non-i.i.d. training noise; the others are one level all over. The expected level is halfway between low
-    and high in both kinds.
+    non-i.i.d. training noise; the others are one level all over. The expected level is halfway between low and
+    high in both kinds. A pure function of the draws, so that a training step can be compiled around it.
     """
-    device = generator.device
-
-    def draw(*shape: int) -> Tensor:
-        return torch.rand(batch, *shape, 1, 1, device=device, generator=generator)
-
-    y = torch.linspace(0, 1, height, device=device).view(-1, 1)
-    x = torch.linspace(0, 1, width, device=device)
+    hill_y, hill_x, hill_width = (draws[:, i : i + 3, None, None] for i in (0, 3, 6))
+    angle, phase, cycles, kind, first, second, flat = (draws[:, i, None, None] for i in range(9, 16))
+    y = torch.linspace(0, 1, height, device=draws.device).view(-1, 1)
+    x = torch.linspace(0, 1, width, device=draws.device)
     # bumps: the highest of three Gaussian hills
-    hills = ((y - draw(3)).square() + (x - draw(3)).square()) / (0.1 + 0.4 * draw(3)).square()
+    hills = ((y - hill_y).square() + (x - hill_x).square()) / (0.1 + 0.4 * hill_width).square()
     bumps = torch.exp(-hills).amax(1)
     # ramps and waves: along a random direction
-    angle, phase, cycles = (2 * pi * draw()), draw(), 0.5 + 2 * draw()
-    along = (y - 0.5) * angle.sin() + (x - 0.5) * angle.cos()
-    across = (x - 0.5) * angle.sin() - (y - 0.5) * angle.cos()
-    ramps = along + 0.5
-    waves = 0.5 + 0.5 * (2 * pi * (cycles * along + phase)).sin() * (2 * pi * cycles * across).cos()
-    shapes = torch.stack((bumps, ramps, waves), 1).clamp(0, 1)
-    kind = torch.randint(3, (batch, 1, 1, 1), device=device, generator=generator).expand(-1, 1, height, width)
-    shape = shapes.gather(1, kind)
-    ends = low + (high - low) * draw(2)
-    flat = draw(1) >= varying
-    return torch.where(flat, ends[:, :1], ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * shape)
+    sine, cosine = (2 * pi * angle).sin(), (2 * pi * angle).cos()
+    along = (y - 0.5) * sine + (x - 0.5) * cosine
+    across = (x - 0.5) * sine - (y - 0.5) * cosine
+    frequency = 2 * pi * (0.5 + 2 * cycles)
+    waves = 0.5 + 0.5 * (frequency * along + 2 * pi * phase).sin() * (frequency * across).cos()
+    ramps = (along + 0.5).clamp(0, 1)
+    shape = torch.where(kind < 1 / 3, bumps, torch.where(kind < 2 / 3, ramps, waves))
+    share = torch.where(flat >= varying, first.expand_as(shape), first + (second - first) * shape)
+    return (low + (high - low) * share).unsqueeze(1)
 
 
 # What `simulate --noise` and the evaluation of out-of-distribution noise offer: (mosaic, sigma, generator=...)

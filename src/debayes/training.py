@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import cfa, data, evaluation, files, image, loss, weights
+from debayes import data, evaluation, files, image, loss, weights
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
 
@@ -218,9 +218,13 @@ def train(
         step, spent, usual = state["step"], state["spent"], state["usual"]
 
     generator = torch.Generator(choice)
-    mask = cfa.masks("RGGB", optimizer.patch, optimizer.patch).to(choice) if recipe.loss.measured else None
 
-    def losses(batch: data.Batch) -> Tensor:
+    def losses(uniform: Tensor, normal: Tensor) -> Tensor:
+        levels = recipe.noise
+        with torch.no_grad():
+            batch = data.make_batch(
+                tiles, uniform, normal, low=levels.low / 255, high=levels.high / 255, varying=levels.varying
+            )
         with torch.autocast(choice.type, torch.bfloat16, enabled=fast):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
@@ -229,7 +233,11 @@ def train(
             return (posterior.loc - batch.target).abs().mean()
         with torch.no_grad():
             prior = loss.prior(
-                batch.observed, batch.target, count=recipe.loss.count, window=recipe.loss.window, mask=mask
+                batch.observed,
+                batch.target,
+                count=recipe.loss.count,
+                window=recipe.loss.window,
+                measured=recipe.loss.measured,
             )
         posterior = posterior.map(Tensor.float)
         if recipe.loss.gain:
@@ -237,17 +245,6 @@ def train(
                 posterior, prior, level=recipe.loss.level / 255, gain=recipe.loss.gain / recipe.loss.count
             )
         return -loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
-
-    def draw() -> data.Batch:
-        return data.draw_batch(
-            tiles,
-            batch=optimizer.batch,
-            patch=optimizer.patch,
-            low=recipe.noise.low / 255,
-            high=recipe.noise.high / 255,
-            varying=recipe.noise.varying,
-            generator=generator,
-        )
 
     if fast:
         losses = torch.compile(losses)
@@ -294,7 +291,7 @@ def train(
         for group in adam.param_groups:
             group["lr"] = optimizer.rate * ramp * 0.5 * (1 + cos(pi * share))
         generator.manual_seed((optimizer.seed << 32) + step)
-        objective = losses(draw())
+        objective = losses(*data.draw(optimizer.batch, optimizer.patch, generator=generator))
         adam.zero_grad(set_to_none=True)
         objective.backward()  # type: ignore[no-untyped-call]
         usual = _clip(network, optimizer.clip, usual)
