@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes import cfa, image, noise
@@ -54,7 +55,7 @@ def _encoded(source: Path) -> Iterator[bytes]:
         raise FileNotFoundError(f"training data {source} is neither a folder nor a zip of pictures")
 
 
-def _cut(array: np.ndarray[Any, Any], size: int) -> Iterator[np.ndarray[Any, Any]]:
+def _cut(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
     height, width = array.shape[:2]
     for top in range(0, height - size + 1, size):
         for left in range(0, width - size + 1, size):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes.files import replace
@@ -120,11 +121,12 @@ def quantise(picture: Float[Tensor, "*shape"], bits: int) -> Tensor:
     return scaled.to(torch.uint8 if bits == 8 else torch.uint16)
 
 
-def encode(path: Path, array: np.ndarray[Any, Any], *, record: dict[str, Any] | None = None) -> None:
+def encode(path: Path, array: NDArray[Any], *, record: dict[str, Any] | None = None) -> None:
     """Write an array (h, w) or (h, w, c) as the format of the name; formats without text drop the record."""
     suffix = path.suffix.lower()
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
+    array = np.ascontiguousarray(array)
     with replace(path) as temporary:
         if suffix in (".tif", ".tiff"):
             import tifffile
@@ -145,7 +147,7 @@ def encode(path: Path, array: np.ndarray[Any, Any], *, record: dict[str, Any] | 
             Image.fromarray(array).save(temporary, "PNG" if suffix == ".png" else "JPEG", quality=95, subsampling=0)
 
 
-def decode8(data: bytes) -> np.ndarray[Any, Any]:
+def decode8(data: bytes) -> NDArray[Any]:
     """The uint8 array (h, w, 3) of an encoded 8-bit picture in memory."""
     from io import BytesIO
 
@@ -154,7 +156,7 @@ def decode8(data: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
 
 
-def _decode(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def _decode(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes left in it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: a picture file was expected")
@@ -178,11 +180,11 @@ def _decoder(suffix: str) -> Any:
     return {".npy": _decode_npy, ".tif": _decode_tiff, ".tiff": _decode_tiff}.get(suffix, _decode_coded)
 
 
-def _decode_npy(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def _decode_npy(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     return np.load(path, allow_pickle=False), {}
 
 
-def _decode_tiff(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def _decode_tiff(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     import tifffile
 
     with tifffile.TiffFile(path) as file:
@@ -196,7 +198,7 @@ def _decode_tiff(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
     return array, record if isinstance(record, dict) else {}
 
 
-def _decode_coded(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def _decode_coded(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     from PIL import Image
 
     data = path.read_bytes()
@@ -210,11 +212,11 @@ def _decode_coded(path: Path) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
         return np.asarray(picture), {}
 
 
-def _white(array: np.ndarray[Any, Any]) -> float:
+def _white(array: NDArray[Any]) -> float:
     return 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
 
 
-def _normalise(array: np.ndarray[Any, Any], black: float, white: float) -> Tensor:
+def _normalise(array: NDArray[Any], black: float, white: float) -> Tensor:
     values = torch.from_numpy(array.astype(np.float32))
     return values.sub_(black).div_(white - black)
 
@@ -225,7 +227,7 @@ def _finite(path: Path, values: Tensor) -> Tensor:
     return values
 
 
-def _shape(array: np.ndarray[Any, Any]) -> str:
+def _shape(array: NDArray[Any]) -> str:
     return " x ".join(map(str, array.shape)) + f" of {array.dtype}"
 
 

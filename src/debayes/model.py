@@ -44,7 +44,6 @@ class Config:
     """The concentration an untrained head gives: the paper's alpha."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "widths", tuple(self.widths))
         if self.architecture not in ("unet", "paper"):
             raise ValueError(f'a network\'s architecture is "unet" or "paper", not {self.architecture!r}')
         if not self.widths or (self.architecture == "paper" and len(self.widths) != 1):

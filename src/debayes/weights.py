@@ -107,6 +107,7 @@ def _read(path: Path) -> tuple[Path, Card, dict[str, Tensor]]:
         config, recipe, results, notes = (
             json.loads(metadata[key]) for key in ("config", "recipe", "results", "notes")
         )
+        config["widths"] = tuple(config["widths"])
         card = Card(Config(**config), recipe, results, notes)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a description that cannot be read: {error}") from None

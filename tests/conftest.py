@@ -1,0 +1,5 @@
+"""One thread a test process: two of them share two cores better than four threads do."""
+
+import torch
+
+torch.set_num_threads(1)

@@ -1,0 +1,232 @@
+"""The command as a user meets it: answers, files, and one sentence with exit code 2 for what is wrong."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from debayes import cfa, cli, image, metrics
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """The exit code of `debayes ARGUMENTS` in this process."""
+    monkeypatch.setattr(sys, "argv", ["debayes", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A small smooth picture of odd size."""
+    y, x = torch.meshgrid(torch.linspace(0, 3, 67), torch.linspace(0, 3, 91), indexing="ij")
+    picture = torch.stack((x.sin() ** 2, (x * y).cos() ** 2, 0.5 + 0.4 * (x - y).sin()))
+    image.write(tmp_path / "photo.png", picture, bits=8)
+    return tmp_path / "photo.png"
+
+
+@pytest.fixture
+def mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Its noisy GBRG mosaic, made by `simulate`."""
+    assert run(monkeypatch, "simulate", photo, "-o", photo.parent, "--pattern", "GBRG", "--sigma", 10) == 0
+    return Path(capsys.readouterr().out.strip())
+
+
+def test_simulate_then_restore(
+    mosaic: Path, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pattern travels in the file; the picture comes back far better than interpolated, its noise known."""
+    output = mosaic.parent / "out.png"
+    assert run(monkeypatch, "restore", mosaic, "-o", output, "--maps", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["pattern"] == "GBRG" and (answer["width"], answer["height"]) == (91, 67)
+    assert [Path(p).name for p in answer["written"]] == ["out.png", "out.noise.tiff", "out.doubt.tiff"]
+    truth = image.read(photo)
+    noisy = cfa.interpolate(image.read_mosaic(mosaic).values[None], "GBRG")[0]
+    assert float(metrics.psnr(image.read(output), truth)) > float(metrics.psnr(noisy, truth)) + 5
+    noise = image.read(mosaic.parent / "out.noise.tiff")
+    assert 255 * float(noise.median()) == pytest.approx(10, rel=0.2)
+    doubt = image.read(mosaic.parent / "out.doubt.tiff")
+    assert float(doubt.min()) > 0 and bool((doubt < noise).all())
+
+
+def test_restore_is_the_library_call(mosaic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`restore` to NPY holds the posterior mean of `debayes.restore`, tiles and all."""
+    import debayes
+
+    output = mosaic.parent / "out.npy"
+    assert run(monkeypatch, "restore", mosaic, "-o", output, "--tile", 32, "--model", "wild-s") == 0
+    values = image.read_mosaic(mosaic).values
+    expected = debayes.restore(debayes.load("wild-s"), values, "GBRG").mean.permute(1, 2, 0)
+    np.testing.assert_allclose(np.load(output), expected.numpy(), atol=1e-5)
+
+
+def test_an_explicit_pattern_wins(
+    mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--pattern overrides what the file records."""
+    run(monkeypatch, "restore", mosaic, "-o", mosaic.parent / "o.png", "--pattern", "RGGB", "--json")
+    assert json.loads(capsys.readouterr().out)["pattern"] == "RGGB"
+
+
+def test_levels(mosaic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 14-bit mosaic with its levels restores to the same picture as the float one, to its rounding."""
+    values = image.read_mosaic(mosaic).values[0].numpy()
+    counts = mosaic.parent / "counts.npy"
+    np.save(counts, (values * 14000 + 1500).round().astype(np.uint16))
+    common = ("--pattern", "GBRG", "-o")
+    assert run(monkeypatch, "restore", mosaic, *common, mosaic.parent / "a.npy") == 0
+    assert (
+        run(monkeypatch, "restore", counts, "--black", 1500, "--white", 15500, *common, mosaic.parent / "b.npy")
+        == 0
+    )
+    a, b = (np.load(mosaic.parent / name) for name in ("a.npy", "b.npy"))
+    np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_same_seed_same_mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`simulate` is reproducible, and pictures of one call have noise of their own."""
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert run(monkeypatch, "simulate", photo, photo, "-o", photo.parent / folder, "--seed", seed) == 0
+    a, b, c = (image.read_mosaic(photo.parent / f / "photo.mosaic.tiff").values for f in "abc")
+    assert torch.equal(a, b) and not torch.equal(a, c)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "uniform", "poisson", "brown"])
+def test_every_noise(noise: str, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each noise is written and recorded."""
+    assert run(monkeypatch, "simulate", photo, "-o", photo.parent / "new" / "deep", "--noise", noise) == 0
+    read = image.read_mosaic(photo.parent / "new" / "deep" / "photo.mosaic.tiff")
+    assert read.record["noise"] == noise
+    error = read.values - cfa.mosaic(image.read(photo))
+    assert 255 * float(error.std()) > 9
+
+
+def test_info(mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`info` tells of mosaics, of one model and of all."""
+    assert run(monkeypatch, "info", mosaic, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["pattern"] == "GBRG"
+    assert run(monkeypatch, "info", "wild-s") == 0
+    text = capsys.readouterr().out
+    assert "kmac_per_pixel" in text and "widths" in text
+    assert run(monkeypatch, "info", "--json") == 0
+    assert "wild-s" in json.loads(capsys.readouterr().out)
+
+
+def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has a row for bilinear interpolation and one for each model."""
+    folder = photo.parent / "set"
+    folder.mkdir()
+    photo.rename(folder / "photo.png")
+    assert run(monkeypatch, "evaluate", "--data", folder, "--sigma", 5, "--sigma", 15) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 4 and lines[2].startswith("| bilinear") and lines[3].startswith("| wild-s")
+    bilinear, ours = (float(line.split("|")[2].split("/")[0]) for line in lines[2:])
+    assert ours > bilinear + 3
+    monkeypatch.setenv("DEBAYES_DATA", str(photo.parent))
+    assert run(monkeypatch, "evaluate", "--data", "set", "--sigma", 5, "--json") == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert [score["model"] for score in scores] == ["bilinear", "wild-s"]
+    assert scores[1]["psnr"] == pytest.approx(ours, abs=0.006)
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The demonstration gains at least 5 dB over interpolation and draws a picture."""
+    assert run(monkeypatch, "demo", "-o", tmp_path / "new", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["psnr"]["debayes"] > answer["psnr"]["bilinear"] + 5
+    assert answer["sigma"] == pytest.approx(15, rel=0.2)
+    assert Image.open(answer["picture"]).size[0] > 1000
+
+
+BAD_INPUT = {
+    "a wrong pattern": (["restore", "M", "-o", "out.png", "--pattern", "RGBG"], "one of RGGB, BGGR, GRBG, GBRG"),
+    "a picture as mosaic": (["restore", "color.png", "-o", "out.png"], "a mosaic (height x width) was expected"),
+    "a JPEG as mosaic": (["restore", "photo.jpg", "-o", "out.png"], "lossy compression has destroyed the mosaic"),
+    "not a number": (["restore", "nan.npy", "-o", "out.png"], "not numbers"),
+    "an empty file": (["restore", "empty.png", "-o", "out.png"], "is empty"),
+    "one photosite": (["restore", "one.npy", "-o", "out.png"], "at least 2x2 photosites"),
+    "a missing file": (["restore", "gone.png", "-o", "out.png"], "there is no file"),
+    "an unknown model": (["restore", "M", "-o", "out.png", "--model", "wild-x"], "wild-s"),
+    "a missing folder": (["restore", "M", "-o", "no/out.png"], "does not exist"),
+    "a folder as output": (["restore", "M", "-o", "folder.png"], "is a folder"),
+    "an unknown ending": (["restore", "M", "-o", "out.gif"], "pictures are written as"),
+    "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits a sample, not 16"),
+    "a wrong tile": (["restore", "M", "-o", "out.png", "--tile", "0"], "1 or more photosites"),
+    "an absent device": (["restore", "M", "-o", "out.png", "--device", "tpu"], "not on this machine"),
+    "levels in the wrong order": (["restore", "M", "-o", "out.png", "--white", "-1"], "must be above"),
+    "negative noise": (["simulate", "color.png", "-o", "s", "--sigma", "-1"], "0 or more, not"),
+    "unknown noise": (["simulate", "color.png", "-o", "s", "--noise", "pink"], "gaussian, uniform, poisson, brown"),
+    "an unknown format": (["simulate", "color.png", "-o", "s", "--to", "gif"], "tiff, npy or png"),
+    "a file as folder": (["simulate", "color.png", "-o", "photo.jpg"], "photo.jpg"),
+    "an unknown set": (["evaluate", "--data", "kodak99"], "there is no folder of pictures"),
+    "a set without pictures": (["evaluate", "--data", "folder.png"], "holds no pictures"),
+    "a missing recipe": (["train", "no.toml"], "there is no recipe"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input(
+    case: str, mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence on stderr, exit code 2, nothing on stdout and nothing written."""
+    folder = mosaic.parent
+    monkeypatch.chdir(folder)
+    (folder / "folder.png").mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save("color.png")
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("photo.jpg")
+    np.save("nan.npy", np.full((8, 8), np.nan))
+    np.save("one.npy", np.zeros((1, 1)))
+    Path("empty.png").touch()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    arguments, sentence = BAD_INPUT[case]
+    assert run(monkeypatch, *(mosaic if a == "M" else a for a in arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("debayes: ") and sentence in err and err.count("\n") == 1
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_full_disk(mosaic: Path) -> None:
+    """Where the output does not fit: a sentence, exit code 2, the old file as it was, no half-written one.
+
+    A limit on file size stops the write in the middle, as a full disk does.
+    """
+    output = mosaic.parent / "out.npy"
+    output.write_bytes(b"an older picture")
+    done = subprocess.run(
+        [sys.executable, "-m", "debayes", "restore", str(mosaic), "-o", str(output)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"debayes: {output} could not be written: ") and done.stderr.count("\n") == 1
+    assert output.read_bytes() == b"an older picture"
+    assert not list(mosaic.parent.glob(".*")) and not list(mosaic.parent.glob("*.part"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in ("restore", "train", "demo"))])
+def test_help_needs_no_torch(arguments: list[str]) -> None:
+    """Help and import load neither torch nor NumPy: `--help` answers at once."""
+    code = (
+        "import sys\nimport debayes\nfrom debayes import cli\n"
+        f"sys.argv = ['debayes', *{arguments!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'PIL'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_no_arguments_show_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`debayes` alone lists the commands."""
+    run(monkeypatch)
+    out, err = capsys.readouterr()
+    assert all(name in out + err for name in ("restore", "simulate", "info", "evaluate", "train", "demo"))

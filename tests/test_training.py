@@ -1,0 +1,160 @@
+"""Training: it learns, it goes on where it stopped, and a recipe's mistakes are named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from skimage import data
+
+from debayes import evaluation, image, training, weights
+from debayes.model import Config
+from debayes.training import Data, Loss, Noise, Optimizer, Recipe
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A handful of tiles of a free photograph."""
+    folder = tmp_path / "data" / "train"
+    folder.mkdir(parents=True)
+    for i, tile in enumerate(
+        data.coffee()[:256, 128:384].reshape(4, 64, 4, 64, 3).swapaxes(1, 2)[1:3].reshape(-1, 64, 64, 3)
+    ):
+        Image.fromarray(tile).save(folder / f"{i}.png")
+    return folder.parent
+
+
+def recipe(**optimizer: object) -> Recipe:
+    values: dict[str, object] = {"rate": 4e-3, "warmup": 20, "batch": 8, "patch": 32, "average": 0.95, "steps": 30}
+    return Recipe(
+        Data(train=("train",), val="train", val_pictures=3, tile=64),
+        network=Config(widths=(16, 24), blocks=1, bottom_blocks=1, tail=8, tail_blocks=0),
+        noise=Noise(high=20),
+        loss=Loss(count=100.0, window=9, gain=2000.0),
+        optimizer=Optimizer(**(values | optimizer)),
+    )
+
+
+@pytest.mark.parametrize("kind", ["elbo", "l1", "mse"])
+def test_a_short_training_learns(kind: str, pictures: Path, tmp_path: Path) -> None:
+    """Seconds of training on eight tiles restore them 3 dB better than interpolation does, with each loss, and
+    the ELBO's noise map is right to a quarter."""
+    plan = recipe(steps=400)
+    plan = replace(plan, loss=replace(plan.loss, kind=kind))
+    file = training.train(plan, tmp_path / "run", root=pictures)
+    judges = image.find(pictures / "train")
+    before = evaluation.average(evaluation.evaluate(None, judges, (15.0,)), 15.0)[0]
+    psnr, _, noise_error = evaluation.average(evaluation.evaluate(weights.load(file), judges, (15.0,)), 15.0)
+    assert psnr > before + 3
+    if kind == "elbo":
+        assert noise_error < 0.25
+    card = weights.read_card(file)
+    assert card.recipe["loss"]["kind"] == kind and card.notes["steps"] == "400"
+    line = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
+    assert line["step"] == 400 and line["val_psnr"] == card.results["val_psnr"]
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[4])
+import torch
+torch.set_num_threads(1)
+from test_training import recipe
+from debayes.training import train
+train(recipe(steps=40), Path(sys.argv[1]), root=Path(sys.argv[2]), resume=sys.argv[3] == "resume", every=0.0)
+"""
+
+
+def test_resume_after_a_kill_is_bit_exact(pictures: Path, tmp_path: Path) -> None:
+    """kill -9 in the middle, then --resume: the same weights to the last bit as an uninterrupted run."""
+
+    def start(run: Path, how: str) -> subprocess.Popen[bytes]:
+        here = str(Path(__file__).parent)
+        return subprocess.Popen([sys.executable, "-c", COMMAND, str(run), str(pictures), how, here])
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(whole, "new").wait() == 0
+    process, log = start(broken, "new"), broken / "log.jsonl"
+    while process.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 8):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert start(broken, "resume").wait() == 0
+    expected, got = (weights.load(run / "weights.safetensors").state_dict() for run in (whole, broken))
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+
+
+def test_a_run_is_not_overwritten(pictures: Path, tmp_path: Path) -> None:
+    """A second run in the same folder is refused unless it resumes."""
+    training.train(recipe(steps=2), tmp_path / "run", root=pictures)
+    with pytest.raises(FileExistsError, match="--resume"):
+        training.train(recipe(steps=2), tmp_path / "run", root=pictures)
+
+
+def test_a_run_by_the_clock_ends_annealed(pictures: Path, tmp_path: Path) -> None:
+    """With minutes instead of steps the run ends by itself, after more than one step."""
+    seen: list[training.Progress] = []
+    training.train(recipe(steps=0, minutes=0.05), tmp_path / "run", root=pictures, report=seen.append)
+    assert seen[-1].step > 1 and seen[-1].seconds_left == 0
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(pictures: Path, tmp_path: Path) -> None:
+    """A learning rate that is absurd ends in a sentence with the step, not in a ruined weight file."""
+    with pytest.raises(FloatingPointError, match="not finite at step"):
+        training.train(recipe(steps=40, rate=1e30, warmup=0, clip=0.0), tmp_path / "run", root=pictures, every=1e9)
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
+    """A recipe may start from a weight file: after no learning at all it is still that file's network."""
+    first = training.train(recipe(steps=3), tmp_path / "first", root=pictures)
+    plan = replace(recipe(steps=1, rate=0.0), start=str(first))
+    second = training.train(plan, tmp_path / "second", root=pictures)
+    left, right = weights.load(first).state_dict(), weights.load(second).state_dict()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+def test_recipes_are_read(path: Path) -> None:
+    """Every recipe of the project is valid, and its first comment is the command that runs it."""
+    plan = training.read_recipe(path)
+    assert plan.data.train
+    assert path.read_text().startswith(f"# debayes train recipes/{path.name} ")
+
+
+def test_changes(tmp_path: Path) -> None:
+    """--set reaches every table, with TOML's types."""
+    changes = ["optimizer.minutes=5", 'loss.kind="l1"', "network.widths=[16,32]"]
+    plan = training.read_recipe(RECIPES[0], changes)
+    assert (plan.optimizer.minutes, plan.loss.kind, plan.network.widths) == (5, "l1", (16, 32))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1", "unknown key 'lr'; there are rate, warmup"),
+        ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
+        ("[optimizer]\nsteps = 1", "data"),
+        ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the stride"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'", '"elbo", "mse" or "l1"'),
+        ("[data\n", "recipe.toml"),
+    ],
+)
+def test_mistakes_in_recipes(tmp_path: Path, text: str, sentence: str) -> None:
+    """Each mistake is named with what would be right."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        training.read_recipe(path)
