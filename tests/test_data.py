@@ -48,11 +48,9 @@ def test_patches_are_pieces_of_tiles_through_all_symmetries() -> None:
     place occur, and the mosaic is that of the target."""
     size, patch = 10, 8
     # red tells the tile, green the row, blue the column, so a patch shows where it was cut
-    grid = torch.arange(size, dtype=torch.uint8)
-    tiles = torch.stack(
-        [torch.stack((torch.full((size, size), t, dtype=torch.uint8), grid[:, None].expand(size, size), grid.expand(size, size)), -1)
-         for t in (50, 60, 70)]
-    )  # fmt: skip
+    grid = torch.arange(size, dtype=torch.uint8).expand(size, size)
+    names = [torch.full_like(grid, name) for name in (50, 60, 70)]
+    tiles = torch.stack([torch.stack((name, grid.mT, grid), -1) for name in names])
     batch = batch_of(tiles, 0, n=600, patch=patch)
     values = (batch.target * 255).round().long()
     seen = set()

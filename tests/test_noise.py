@@ -200,3 +200,18 @@ def test_a_third_of_the_varying_maps_are_ramps() -> None:
     seen = span > 0.1 * (HIGH - LOW)  # so that the rounding of float32 is not taken for curvature
     share = float((bent < 1e-4 * span)[seen].double().mean())
     assert abs(share - 1 / 3) < 0.05
+
+
+def test_varying_noise_has_the_levels_of_its_map() -> None:
+    """Over many draws a photosite's noise has the second moment of a level map's; within one draw it varies; the
+    same seed gives the same noise; sigma bounds the level."""
+    mosaic, sigma = torch.full((4000, 1, 8, 8), 0.5), 0.1
+    error = noise.varying_gaussian(mosaic, sigma, generator=seeded(3)) - mosaic
+    assert torch.equal(noise.varying_gaussian(mosaic, sigma, generator=seeded(3)) - mosaic, error)
+    draws = torch.rand(4000, noise.MAP_DRAWS, generator=seeded(4))
+    levels = noise.level_maps(draws, 8, 8, low=0.0, high=sigma, varying=1.0)
+    assert float(error.square().mean()) == pytest.approx(float(levels.square().mean()), rel=0.05)
+    assert float(error.square().mean()) < sigma**2
+    large = noise.varying_gaussian(torch.zeros(20, 1, 120, 120), sigma, generator=seeded(5))
+    local = large.unfold(2, 40, 40).unfold(3, 40, 40).std((4, 5))
+    assert float((local.amax((1, 2, 3)) / local.amin((1, 2, 3))).median()) > 1.3

@@ -120,6 +120,9 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
     second = training.train(plan, tmp_path / "second", root=pictures)
     left, right = weights.load(first).state_dict(), weights.load(second).state_dict()
     assert all(torch.equal(left[name], right[name]) for name in left)
+    other = replace(plan, network=replace(plan.network, tail=4))
+    with pytest.raises(ValueError, match="not that of"):
+        training.train(other, tmp_path / "third", root=pictures)
 
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))

@@ -88,7 +88,7 @@ def simulate(
     images: Annotated[list[Path], typer.Argument(help="Colour pictures.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")],
     pattern: Pattern = "RGGB",
-    noise: Annotated[str, typer.Option(help="gaussian, uniform, poisson or brown.")] = "gaussian",
+    noise: Annotated[str, typer.Option(help="gaussian, varying, uniform, poisson or brown.")] = "gaussian",
     sigma: Annotated[float, typer.Option(help="Noise level, in units of 1/255.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
     to: Annotated[str, typer.Option(help="tiff or npy (float, unclipped), or png (16 bit, clipped).")] = "tiff",
@@ -202,7 +202,7 @@ def demo(
         "demo"
     ),
     model: Model = "wild-s",
-    sigma: Annotated[float, typer.Option(help="Noise level, in units of 1/255.")] = 15.0,
+    sigma: Annotated[float, typer.Option(help="Highest noise level, in units of 1/255.")] = 20.0,
     ensemble: Ensemble = False,
     device: Device = "auto",
     json_: Json = False,
@@ -214,7 +214,8 @@ def demo(
     with _progress("restoring") as progress:
         answer = demonstrate(_network(model, device), output, sigma=sigma, ensemble=ensemble, progress=progress)
     text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
-    noise = f"noise level    {sigma:6.2f} /255 added, {answer['sigma']:.2f} /255 estimated"
+    level = answer["sigma"]
+    noise = f"mean noise     {level['added']:6.2f} /255 added, {level['estimated']:.2f} /255 found"
     _answer(answer, json_, "\n".join([*text, noise, f"picture        {answer['picture']}"]))
 
 

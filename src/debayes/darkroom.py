@@ -8,7 +8,7 @@ import torch
 
 from debayes import cfa, image, noise
 from debayes.model import Network
-from debayes.restoration import restore_bands
+from debayes.restoration import restore_tiles
 
 
 def restore_file(
@@ -42,16 +42,14 @@ def restore_file(
     noise_map = torch.empty(height, width, 3) if maps else None
     doubt_map = torch.empty(height, width, 3) if maps else None
     level = 0.0
-    for top, band in restore_bands(
-        network, mosaic.values, pattern, ensemble=ensemble, tile=tile, progress=progress
-    ):
-        rows = slice(top, top + band.loc.shape[-2])
-        picture[rows] = image.quantise(band.mean, bits).permute(1, 2, 0)
-        deviation = band.noise_variance.sqrt()
+    tiles = restore_tiles(network, mosaic.values, pattern, ensemble=ensemble, tile=tile, progress=progress)
+    for rows, columns, posterior in tiles:
+        picture[rows, columns] = image.quantise(posterior.mean, bits).permute(1, 2, 0)
+        deviation = posterior.noise_variance.sqrt()
         level += float(deviation.sum())
         if noise_map is not None and doubt_map is not None:
-            noise_map[rows] = deviation.permute(1, 2, 0)
-            doubt_map[rows] = band.mean_variance.sqrt().permute(1, 2, 0)
+            noise_map[rows, columns] = deviation.permute(1, 2, 0)
+            doubt_map[rows, columns] = posterior.mean_variance.sqrt().permute(1, 2, 0)
     image.encode(target, picture.numpy())
     written = [target]
     if noise_map is not None and doubt_map is not None:

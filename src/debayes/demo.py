@@ -13,29 +13,31 @@ from debayes.model import Network
 from debayes.nig import NormalInverseGamma
 from debayes.restoration import restore
 
-# Where the details are cut, as (top, left) of squares of DETAIL pixels: fur and whiskers, an eye.
+# Where the details are cut, as (top, left) of squares of DETAIL pixels: whiskers, an eye.
 DETAIL = 72
-DETAILS = ((150, 205), (85, 185))
+DETAILS = ((208, 112), (92, 285))
 
 
 def demonstrate(
     network: Network,
     folder: Path,
     *,
-    sigma: float = 15.0,
+    sigma: float = 20.0,
     seed: int = 0,
     ensemble: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Write truth, mosaic, restored picture and demo.png to the folder; the PSNRs come back.
 
-    `sigma` is the level of the Gaussian noise, in units of 1/255. The photograph is scikit-image's `chelsea`
-    (CC0); its odd size and a GRBG pattern show that neither matters.
+    The Gaussian noise rises from sigma / 4 at the left to sigma (in units of 1/255) at the right; the network is
+    told neither. The photograph is scikit-image's `chelsea` (CC0); its odd size and a GRBG pattern show that
+    neither matters.
     """
     truth = photograph()
     pattern = "GRBG"
+    level = torch.linspace(sigma / 4, sigma, truth.shape[-1]).expand(truth.shape[-2:])
     generator = torch.Generator().manual_seed(seed)
-    mosaic = noise.gaussian(cfa.mosaic(truth, pattern), sigma / 255, generator=generator)
+    mosaic = noise.gaussian(cfa.mosaic(truth, pattern), level / 255, generator=generator)
     posterior = restore(network, mosaic, pattern, ensemble=ensemble, progress=progress)
     bilinear = cfa.interpolate(mosaic[None], pattern)[0].clamp(0, 1)
     restored = posterior.mean.clamp(0, 1)
@@ -47,10 +49,11 @@ def demonstrate(
     image.write_mosaic(folder / "mosaic.tiff", mosaic, pattern, {"sigma": sigma, "seed": seed})
     image.write(folder / "restored.png", restored, bits=16)
     picture = folder / "demo.png"
-    draw(picture, truth, mosaic, bilinear, posterior, sigma=sigma, scores=scores)
+    draw(picture, truth, mosaic, bilinear, posterior, level=level, scores=scores)
+    estimate = 255 * posterior.noise_variance.sqrt()
     return {
         "psnr": scores,
-        "sigma": float(posterior.noise_variance.sqrt().mean() * 255),
+        "sigma": {"added": float(level.mean()), "estimated": float(estimate.mean())},
         "picture": str(picture),
     }
 
@@ -72,59 +75,57 @@ def draw(
     bilinear: Tensor,
     posterior: NormalInverseGamma,
     *,
-    sigma: float,
+    level: Tensor,
     scores: dict[str, float],
 ) -> None:
-    """One picture: before and after, zoomed details, noise map and doubt map."""
+    """One picture: before and after, zoomed details, the noise that was added, noise map and doubt map."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Rectangle
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
 
-    figure = Figure(figsize=(14.4, 10.6), dpi=100, facecolor="white", layout="constrained")
-    parts: Any = figure.subfigures(3, 1, height_ratios=(1.0, 0.86, 1.0))
+    figure = Figure(figsize=(12, 13.4), dpi=100, layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.08)
+    parts: Any = figure.subfigures(3, 1, height_ratios=(4.3, 6.4, 2.7))
     top, middle, bottom = parts
 
     def show(axes: Any, picture: Tensor, title: str) -> None:
         axes.imshow(picture.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=12)
         axes.axis("off")
 
-    restored = posterior.mean
-    before, after = top.subplots(1, 2)
-    show(before, mosaic.expand(3, -1, -1), f"the mosaic, noise σ = {sigma:g}/255")
-    show(after, restored, f"debayes, {scores['debayes']:.2f} dB")
+    grey = mosaic.expand(3, -1, -1)
+    pair = top.subplots(1, 2)
+    low, high = float(level.min()), float(level.max())
+    show(pair[0], grey, f"the mosaic: noise σ = {low:g} (left) to {high:g} (right) of 255")
+    show(pair[1], posterior.mean, f"debayes, blind: {scores['debayes']:.2f} dB")
     for y, x in DETAILS:
-        for axes in (before, after):
-            axes.add_patch(Rectangle((x, y), DETAIL, DETAIL, fill=False, edgecolor="white", linewidth=1.2))
+        for axes in pair:
+            axes.add_patch(Rectangle((x, y), DETAIL, DETAIL, fill=False, edgecolor="white", linewidth=1.5))
 
     columns = (
-        ("mosaic", mosaic.expand(3, -1, -1)),
-        (f"bilinear {scores['bilinear']:.2f} dB", bilinear),
-        (f"debayes {scores['debayes']:.2f} dB", restored),
+        ("mosaic", grey),
+        (f"bilinear, {scores['bilinear']:.2f} dB", bilinear),
+        (f"debayes, {scores['debayes']:.2f} dB", posterior.mean),
         ("truth", truth),
     )
-    for axes, ((y, x), (title, picture)) in zip(
-        middle.subplots(2, 4).T.flat, ((d, c) for c in columns for d in DETAILS), strict=True
-    ):
-        show(axes, picture[:, y : y + DETAIL, x : x + DETAIL], title if (y, x) == DETAILS[0] else "")
+    grid = middle.subplots(len(DETAILS), len(columns))
+    for i, (y, x) in enumerate(DETAILS):
+        for axes, (title, picture) in zip(grid[i], columns, strict=True):
+            show(axes, picture[:, y : y + DETAIL, x : x + DETAIL], title if i == 0 else "")
 
-    level = 255 * posterior.noise_variance.sqrt().mean(0)
+    estimate = 255 * posterior.noise_variance.sqrt().mean(0)
     doubt = 255 * posterior.mean_variance.sqrt().mean(0)
     maps = (
-        ("noise map: estimated σ, in 1/255", level, "viridis", (0.0, 2 * max(sigma, 1.0))),
-        (
-            "doubt map: standard deviation of the posterior mean, in 1/255",
-            doubt,
-            "magma",
-            (0.0, float(doubt.max())),
-        ),
+        ("the noise that was added, σ·255", level, "viridis", 1.2 * high),
+        ("noise map: the σ·255 that debayes finds", estimate, "viridis", 1.2 * high),
+        ("doubt map: error bar of the image, ·255", doubt, "magma", float(doubt.max())),
     )
-    for axes, (title, values, colors, (low, high)) in zip(bottom.subplots(1, 2), maps, strict=True):
-        shown = axes.imshow(values.numpy(), cmap=colors, vmin=low, vmax=high, interpolation="nearest")
+    for axes, (title, values, colors, most) in zip(bottom.subplots(1, 3), maps, strict=True):
+        shown = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(most, 1e-6), interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.axis("off")
-        bottom.colorbar(shown, ax=axes, shrink=0.9)
+        bottom.colorbar(shown, ax=axes, orientation="horizontal", shrink=0.85, pad=0.02)
     with files.replace(path) as temporary:
         figure.savefig(temporary, format="png")

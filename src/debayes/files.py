@@ -21,8 +21,6 @@ def replace(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        if error.strerror is None:  # a sentence of ours
-            raise
-        raise OSError(f"{path} could not be written: {error.strerror}") from error
+        raise OSError(f"{path} could not be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ whatever device the mosaic is on; a CUDA generator is faster and gives its own.
 """
 
 from collections.abc import Callable
-from math import pi
+from math import pi, prod
 
 import torch
 import torch.nn.functional as F
@@ -19,27 +19,38 @@ def gaussian(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float | Float[Tensor, "..."], *, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with independent Gaussian noise; `sigma` is a number or a map that broadcasts."""
-    _check_level(sigma, "sigma")
+    _check_sigma(sigma)
     return mosaic + sigma * _normal(mosaic, generator)
+
+
+def varying_gaussian(
+    mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, generator: torch.Generator
+) -> Float[Tensor, "*batch c h w"]:
+    """The mosaic with Gaussian noise whose level varies smoothly in space, between 0 and sigma: `level_maps`."""
+    _check_sigma(sigma)
+    *batch, _, height, width = mosaic.shape
+    draws = torch.rand(prod(batch), MAP_DRAWS, device=generator.device, generator=generator).to(mosaic.device)
+    levels = level_maps(draws, height, width, low=0.0, high=sigma, varying=1.0)
+    return gaussian(mosaic, levels.view(*batch, 1, height, width).to(mosaic.dtype), generator=generator)
 
 
 def uniform(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with independent uniform noise of standard deviation sigma (half width sqrt(3) sigma)."""
-    _check_level(sigma, "sigma")
-    return mosaic + 3**0.5 * sigma * (2 * _uniform(mosaic.shape, mosaic, generator) - 1)
+    _check_sigma(sigma)
+    return mosaic + 3**0.5 * sigma * (2 * _uniform(mosaic, generator) - 1)
 
 
 def poisson_gaussian(
-    mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, gain: float = 0.01, generator: torch.Generator
+    mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, gain: float = 0.002, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with photon and read noise: variance = gain * mosaic + sigma².
 
-    `gain` is what one photon adds to the signal (the S of DNG's NoiseProfile, whose O is sigma²).
-    Values below black attract no photons.
+    `gain` is what one photon adds to the signal (the S of DNG's NoiseProfile, whose O is sigma²); the default is
+    sigma 8/255 at middle grey. Values below black attract no photons.
     """
-    _check_level(sigma, "sigma")
+    _check_sigma(sigma)
     if not gain > 0:
         raise ValueError(f"the gain of Poisson noise must be above 0, not {gain}")
     photons = torch.poisson((mosaic.clamp_min(0) / gain).to(generator.device), generator=generator)
@@ -53,7 +64,7 @@ def brown_gaussian(
 
     White noise blurred by a Gaussian of standard deviation `radius` photosites, then scaled back to sigma.
     """
-    _check_level(sigma, "sigma")
+    _check_sigma(sigma)
     if not radius > 0:
         raise ValueError(f"the correlation radius of brown noise must be above 0, not {radius}")
     reach = int(4 * radius + 0.5)
@@ -102,20 +113,21 @@ def level_maps(
 # What `simulate --noise` and the evaluation of out-of-distribution noise offer: (mosaic, sigma, generator=...)
 KINDS: dict[str, Callable[..., Tensor]] = {
     "gaussian": gaussian,
+    "varying": varying_gaussian,
     "uniform": uniform,
     "poisson": poisson_gaussian,
     "brown": brown_gaussian,
 }
 
 
-def _check_level(sigma: float | Tensor, name: str) -> None:
+def _check_sigma(sigma: float | Tensor) -> None:
     if not isinstance(sigma, Tensor) and not sigma >= 0:
-        raise ValueError(f"the noise level {name} must be 0 or more, not {sigma}")
+        raise ValueError(f"the noise level sigma must be 0 or more, not {sigma}")
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, dtype=like.dtype, device=generator.device, generator=generator).to(like.device)
 
 
-def _uniform(shape: torch.Size, like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, dtype=like.dtype, device=generator.device, generator=generator).to(like.device)
+def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(like.shape, dtype=like.dtype, device=generator.device, generator=generator).to(like.device)

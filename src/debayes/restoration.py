@@ -6,8 +6,8 @@ memory needed is that of a tile. A window reaches a receptive radius beyond its 
 own grid, so the tiles equal the whole picture to float rounding.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -39,17 +39,18 @@ def restore(
 
     The mosaic has 0 = black and 1 = white, in the domain the network was trained in; any Bayer pattern, any size
     from 2x2. `tile` bounds the memory, `ensemble` averages over the eight symmetries, `progress` is told the
-    share that is done. All four maps take 48 bytes a pixel; `restore_bands` gives them piece by piece.
+    share that is done. All four maps take 48 bytes a pixel; `restore_tiles` gives them piece by piece.
     """
-    bands = restore_bands(network, mosaic, pattern, ensemble=ensemble, tile=tile, progress=progress)
+    tiles = restore_tiles(network, mosaic, pattern, ensemble=ensemble, tile=tile, progress=progress)
     *batch, _, height, width = mosaic.shape
     whole = NormalInverseGamma(*(mosaic.new_empty(*batch, 3, height, width) for _ in range(4)))
-    for top, band in bands:
-        _copy(band, whole, top, 0)
+    for rows, columns, part in tiles:
+        for name in ("loc", "count", "concentration", "rate"):
+            getattr(whole, name)[..., rows, columns] = getattr(part, name)
     return whole
 
 
-def restore_bands(
+def restore_tiles(
     network: Network,
     mosaic: Float[Tensor, "*batch 1 h w"],
     pattern: str = "RGGB",
@@ -57,63 +58,55 @@ def restore_bands(
     ensemble: bool = False,
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Iterator[tuple[int, NormalInverseGamma]]:
-    """The same as `restore`, as horizontal bands from top to bottom: (first row, posterior of the band)."""
+) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+    """The same as `restore`, tile by tile in reading order: (rows, columns, their posterior)."""
     cfa.check_pattern(pattern)
-    *batch, height, width = mosaic.shape[:-3] + mosaic.shape[-2:]
+    height, width = mosaic.shape[-2:]
     if min(height, width) < 2:
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
         raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
-    return _bands(network, mosaic.reshape(-1, 1, height, width), pattern, symmetries, tile or TILE, batch, progress)
+    return _tiles(network, mosaic, pattern, symmetries, TILE if tile is None else tile, progress)
 
 
-@torch.inference_mode()
-def _bands(
+def _tiles(
     network: Network,
     mosaic: Tensor,
     pattern: str,
     symmetries: Sequence[Symmetry],
     tile: int,
-    batch: list[int],
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[int, NormalInverseGamma]]:
-    n, _, height, width = mosaic.shape
-    rows, columns = _split(height, tile), _split(width, tile)
+) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+    *batch, _, height, width = mosaic.shape
+    flat = mosaic.reshape(-1, 1, height, width)
+    boxes = [(rows, columns) for rows in _split(height, tile) for columns in _split(width, tile)]
     done = 0
-    for top, bottom in rows:
-        band = NormalInverseGamma(*(mosaic.new_empty(n, 3, bottom - top, width) for _ in range(4)))
-        for left, right in columns:
-            posteriors = []
-            for symmetry in symmetries:
-                posteriors.append(_restore_tile(network, mosaic, pattern, (top, bottom, left, right), symmetry))
-                done += 1
-                if progress is not None:
-                    progress(done / (len(rows) * len(columns) * len(symmetries)))
-            _copy(posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors), band, 0, left)
-        yield top, band.map(lambda t: t.view(*batch, *t.shape[1:]))
+    for rows, columns in boxes:
+        posteriors = []
+        for symmetry in symmetries:
+            posteriors.append(_restore_tile(network, flat, pattern, rows, columns, symmetry))
+            done += 1
+            if progress is not None:
+                progress(done / (len(boxes) * len(symmetries)))
+        merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
+        yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
 
 
-def _split(size: int, tile: int) -> list[tuple[int, int]]:
+def _split(size: int, tile: int) -> list[slice]:
     """Equal pieces of at most `tile`: no sliver at the end."""
     pieces = -(-size // tile)
     ends = [size * i // pieces for i in range(pieces + 1)]
-    return list(itertools.pairwise(ends))
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-def _copy(source: NormalInverseGamma, target: NormalInverseGamma, top: int, left: int) -> None:
-    for name in ("loc", "count", "concentration", "rate"):
-        piece = getattr(source, name)
-        getattr(target, name)[..., top : top + piece.shape[-2], left : left + piece.shape[-1]] = piece
-
-
+@torch.inference_mode()
 def _restore_tile(
-    network: Network, mosaic: Tensor, pattern: str, box: tuple[int, int, int, int], symmetry: Symmetry
+    network: Network, mosaic: Tensor, pattern: str, rows: slice, columns: slice, symmetry: Symmetry
 ) -> NormalInverseGamma:
-    """The posterior of the pixels [top, bottom) x [left, right), computed through a symmetry."""
+    """The posterior of the pixels rows x columns, computed through a symmetry."""
     height, width = mosaic.shape[-2:]
-    extents = [(box[0], box[1], height), (box[2], box[3], width)]
+    extents = [(rows.start, rows.stop, height), (columns.start, columns.stop, width)]
     flips = (symmetry.flip_rows, symmetry.flip_columns)
     offsets = cfa.red_offset(symmetry.pattern(pattern, height, width))
     if symmetry.transpose:
@@ -132,9 +125,8 @@ def _restore_tile(
     if symmetry.transpose:
         window = window.mT
     posterior: NormalInverseGamma = network(window.to(network.device, torch.float32).contiguous())
-    rows, columns = crops
-    # The window is already flipped by its indices; what is left of the symmetry is undone on the small tile.
-    return posterior.map(lambda t: symmetry.undo(t[..., rows, columns]).to(mosaic))
+    # The tile is cut out of the window before the symmetry is undone: what is turned back is small.
+    return posterior.map(lambda t: symmetry.undo(t[..., crops[0], crops[1]]).to(mosaic))
 
 
 def _window(config: Config, start: int, stop: int, size: int, offset: int) -> tuple[int, int]:

@@ -95,7 +95,8 @@ class Optimizer:
     steps: int = 0
     """The length of the run in steps; or"""
     minutes: float = 0.0
-    """in minutes of wall-clock time; the rate is annealed over whichever of the two is set."""
+    """in minutes of wall-clock time, compiling and judging included; the rate is annealed over whichever of the
+    two is set."""
     seed: int = 0
     """Same seed, same run."""
 
@@ -202,6 +203,8 @@ def train(
     judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
     torch.manual_seed(optimizer.seed)
     network = weights.load(recipe.start) if recipe.start else Network(recipe.network)
+    if network.config != recipe.network:
+        raise ValueError(f"the recipe's network is not that of {recipe.start}, which it starts from")
     network = network.to(choice).train().requires_grad_(True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     averaged = Network(network.config).to(choice).requires_grad_(False)
@@ -278,9 +281,7 @@ def train(
             )
         weights.save(final, weight_file, card)
 
-    share = 0.0
-    started = marked = time.monotonic() - spent
-    marked += spent
+    started, marked = time.monotonic() - spent, time.monotonic()
     first, pending = step, torch.zeros((), device=choice)
     while True:
         share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
@@ -326,8 +327,7 @@ def train(
                 line = {"step": step, "seconds": round(spent, 1), "loss": mean, "val_psnr": val_psnr}
                 with log_file.open("a") as log:
                     log.write(json.dumps(line) + "\n")
-                # Judging and saving are not training: the schedule's clock stands still meanwhile.
-                started, marked = time.monotonic() - spent, time.monotonic()
+                marked = time.monotonic()
             if report is not None:
                 report(Progress(step, min(1.0, share), mean, speed, val_psnr, max(0.0, left)))
             first, pending = step, torch.zeros((), device=choice)

@@ -63,7 +63,8 @@ def read_card(model: str | Path) -> Card:
 
 def save(network: Network, path: Path, card: Card) -> None:
     """Write a weight file, whole or not at all."""
-    tensors = {name: t.detach().half().cpu().contiguous() for name, t in network.state_dict().items()}
+    plain = torch.contiguous_format  # whatever layout the network runs in
+    tensors = {name: t.half().cpu().clone(memory_format=plain) for name, t in network.state_dict().items()}
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -118,5 +119,5 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensors[name].numpy().tobytes())
     return digest.hexdigest()
