@@ -16,7 +16,7 @@ from skimage import data
 
 from debayes import evaluation, image, training, weights
 from debayes.model import Config
-from debayes.training import Data, Loss, Noise, Optimizer, Recipe
+from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
 
 
 @pytest.fixture
@@ -123,41 +123,3 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
     other = replace(plan, network=replace(plan.network, tail=4))
     with pytest.raises(ValueError, match="not that of"):
         training.train(other, tmp_path / "third", root=pictures)
-
-
-RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("*.toml"))
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
-def test_recipes_are_read(path: Path) -> None:
-    """Every recipe of the project is valid, and its first comment is the command that runs it."""
-    plan = training.read_recipe(path)
-    assert plan.data.train
-    assert path.read_text().startswith(f"# debayes train recipes/{path.name} ")
-
-
-def test_changes(tmp_path: Path) -> None:
-    """--set reaches every table, with TOML's types."""
-    changes = ["optimizer.minutes=5", 'loss.kind="l1"', "network.widths=[16,32]"]
-    plan = training.read_recipe(RECIPES[0], changes)
-    assert (plan.optimizer.minutes, plan.loss.kind, plan.network.widths) == (5, "l1", (16, 32))
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1", "unknown key 'lr'; there are rate, warmup"),
-        ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
-        ("[optimizer]\nsteps = 1", "data"),
-        ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the stride"),
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'", '"elbo", "mse" or "l1"'),
-        ("[data\n", "recipe.toml"),
-    ],
-)
-def test_mistakes_in_recipes(tmp_path: Path, text: str, sentence: str) -> None:
-    """Each mistake is named with what would be right."""
-    path = tmp_path / "recipe.toml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=sentence):
-        training.read_recipe(path)

@@ -178,7 +178,8 @@ def train(
     """Train a network from a recipe."""
     from rich.console import Console
 
-    from debayes.training import Progress, read_recipe
+    from debayes.recipe import read_recipe
+    from debayes.training import Progress
     from debayes.training import train as run_training
 
     console = Console(stderr=True)

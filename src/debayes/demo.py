@@ -81,12 +81,12 @@ def draw(
     """One picture: before and after, zoomed details, the noise that was added, noise map and doubt map."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
         from matplotlib.patches import Rectangle
     except ModuleNotFoundError:
         raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
 
-    figure = Figure(figsize=(12, 13.4), dpi=100, layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.08)
+    figure = Figure(figsize=(12, 13.5), dpi=100, layout=ConstrainedLayoutEngine(h_pad=0.08))
     parts: Any = figure.subfigures(3, 1, height_ratios=(4.3, 6.4, 2.7))
     top, middle, bottom = parts
 

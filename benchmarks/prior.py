@@ -1,0 +1,65 @@
+"""What the prior costs of a training step: python benchmarks/prior.py [BATCH] [PATCH]
+
+One run, one table: seconds of the prior with its bilateral filter everywhere (the paper's) and at measured
+photosites only, of one whole step of wild-s (forward, backward, prior included), and their ratios. Compiled and
+in bfloat16 on CUDA, plain float32 on a CPU.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from debayes import data, loss
+from debayes.model import Config, Network
+
+
+def seconds(work: Callable[[], object], cuda: bool, repeats: int = 10) -> float:
+    """The median time of one call, after two to warm up."""
+    times = []
+    for i in range(repeats + 2):
+        started = time.perf_counter()
+        work()
+        if cuda:
+            torch.cuda.synchronize()
+        if i >= 2:
+            times.append(time.perf_counter() - started)
+    return sorted(times)[len(times) // 2]
+
+
+def main(batch: int = 64, patch: int = 128) -> None:
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda" if cuda else "cpu")
+    generator = torch.Generator(device).manual_seed(0)
+    tiles = torch.randint(0, 255, (64, 256, 256, 3), dtype=torch.uint8, device=device, generator=generator)
+    draws = data.draw(batch, patch, generator=generator)
+    network = Network(Config()).to(device)
+
+    def make() -> data.Batch:
+        return data.make_batch(tiles, *draws, low=0.0, high=20 / 255, varying=0.5)
+
+    def step() -> Tensor:
+        made = make()
+        with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            posterior = network(made.mosaic)
+        prior = loss.prior(made.observed, made.target, measured=True)
+        result = -loss.elbo(posterior, prior, made.observed).mean()
+        result.backward()  # type: ignore[no-untyped-call]
+        return result
+
+    def filter_(measured: bool) -> Callable[[], object]:
+        made = make()
+        compiled = torch.compile(loss.prior) if cuda else loss.prior
+        return lambda: compiled(made.observed, made.target, measured=measured)
+
+    whole = seconds(torch.compile(step) if cuda else step, cuda)
+    print(f"{device.type}, {batch} patches of {patch}x{patch}: a step of wild-s takes {1e3 * whole:.2f} ms")
+    for name, measured in (("everywhere, as in the paper", False), ("at measured photosites", True)):
+        took = seconds(filter_(measured), cuda)
+        print(f"prior {name}: {1e3 * took:.2f} ms, {took / whole:.0%} of the step")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
