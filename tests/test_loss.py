@@ -328,18 +328,3 @@ def test_precondition_scales_one_gradient(
     weight = gain / (prior.rate / prior.concentration + level**2)
     rounding = 1e-5 * float((weight * (prior.count + 1)).max())
     torch.testing.assert_close(scaled[0], weight * pull, rtol=1e-4, atol=rounding)
-
-
-def test_even_preconditioning_weighs_by_the_error_around() -> None:
-    """gradient of loc = gain / (s e) (count (target - loc) + observed - loc), e² the mean squared error of all
-    three colours in the 9x9 pixels around that lie in the picture, by a loop."""
-    target, loc, observed = (random(1, 3, 11, 13, seed=seed).float() for seed in (0, 1, 2))
-    prior = loss.prior(observed, target, count=7.0)
-    shape = [torch.full_like(target, value) for value in (5.0, 30.0, 2.0)]
-    got = gradients(NormalInverseGamma(loc, *shape), prior, observed, level=0.1, gain=3.0, even=True)[0]
-    error = (loc - target).square()
-    for y, x in ((0, 0), (5, 6), (10, 3), (2, 12)):
-        around = error[..., max(0, y - 4) : y + 5, max(0, x - 4) : x + 5].mean() + loss.VARIANCE_FLOOR
-        spread = (prior.rate / prior.concentration)[..., y, x] + 0.1**2
-        pull = 7 * (target - loc)[..., y, x] + (observed - loc)[..., y, x]
-        torch.testing.assert_close(got[..., y, x], 3 / (spread * around).sqrt() * pull, rtol=1e-4, atol=1e-4)

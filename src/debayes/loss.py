@@ -102,7 +102,7 @@ def elbo(
 
 
 def precondition(
-    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float, even: bool = False
+    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float
 ) -> NormalInverseGamma:
     """The same posterior, whose `loc` passes its gradient on scaled: times gain v_q / (v_p + level²).
 
@@ -112,17 +112,8 @@ def precondition(
     divides by the Fisher information count / v_q of loc, has neither fault. This one is the natural gradient
     weighed by 1 / (v_p + level²), which is close to the inverse of the error that is left, as a mean of PSNRs
     asks for. The ELBO's value, its optimum at each pixel and the gradients of the other three maps stay.
-
-    A squared error is loudest at edges and texture, and leaves the last of the noise in plain areas. With `even`
-    the weight is 1 / (s e), s² = v_p + level² and e² the mean squared error of the 9x9 pixels around: every area
-    learns at the pace of its own error.
     """
     with torch.no_grad():
-        spread = prior.rate / prior.concentration + level**2
-        if even:
-            error = (posterior.loc - prior.loc).square().mean(1, keepdim=True)
-            around = F.avg_pool2d(error, 9, stride=1, padding=4, count_include_pad=False)
-            spread = (spread * (around + VARIANCE_FLOOR)).sqrt()
-        scale = gain * (posterior.rate / posterior.concentration) / spread
+        scale = gain * (posterior.rate / posterior.concentration) / (prior.rate / prior.concentration + level**2)
     loc = posterior.loc.detach() + scale * (posterior.loc - posterior.loc.detach())
     return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)

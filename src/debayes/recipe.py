@@ -55,8 +55,6 @@ class Loss:
     gain: float = 0.0
     """How much faster than its natural gradient the image is learnt, beside the other maps; see
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
-    even: bool = False
-    """With a gain: whether plain areas and texture learn at the pace of their own error."""
     level: float = 4.0
     """With a gain: the noise level, in units of 1/255, below which patches gain no more weight."""
 

@@ -106,11 +106,7 @@ def train(
         posterior = posterior.map(Tensor.float)
         if recipe.loss.gain:
             posterior = loss.precondition(
-                posterior,
-                prior,
-                level=recipe.loss.level / 255,
-                gain=recipe.loss.gain / recipe.loss.count,
-                even=recipe.loss.even,
+                posterior, prior, level=recipe.loss.level / 255, gain=recipe.loss.gain / recipe.loss.count
             )
         return -loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
 
