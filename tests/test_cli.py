@@ -91,9 +91,9 @@ def test_levels(mosaic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_same_seed_same_mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`simulate` is reproducible, and pictures of one call have noise of their own."""
+    """`simulate` is reproducible."""
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        assert run(monkeypatch, "simulate", photo, photo, "-o", photo.parent / folder, "--seed", seed) == 0
+        assert run(monkeypatch, "simulate", photo, "-o", photo.parent / folder, "--seed", seed) == 0
     a, b, c = (image.read_mosaic(photo.parent / f / "photo.mosaic.tiff").values for f in "abc")
     assert torch.equal(a, b) and not torch.equal(a, c)
 
@@ -171,6 +171,13 @@ BAD_INPUT = {
     "a file as folder": (["simulate", "color.png", "-o", "photo.jpg"], "photo.jpg"),
     "an unknown set": (["evaluate", "--data", "kodak99"], "there is no folder of pictures"),
     "a set without pictures": (["evaluate", "--data", "folder.png"], "holds no pictures"),
+    "the mosaic as output": (["restore", "M", "-o", "M"], "is the mosaic itself"),
+    "a JPEG in disguise": (["restore", "disguise.png", "-o", "out.png"], "lossy compression"),
+    "numbers of unknown range": (["restore", "wide.npy", "-o", "out.png"], "say with --white"),
+    "an endless white": (["restore", "M", "-o", "out.png", "--white", "inf"], "both finite"),
+    "two pictures of one name": (["simulate", "color.png", "color.png", "-o", "s"], "the same name"),
+    "endless noise": (["simulate", "color.png", "-o", "s", "--sigma", "inf"], "0 or more, not inf"),
+    "a demo of negative noise": (["demo", "-o", "folder.png", "--sigma", "-1"], "0 or more, not -1"),
     "a missing recipe": (["train", "no.toml"], "there is no recipe"),
 }
 
@@ -187,6 +194,8 @@ def test_bad_input(
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("photo.jpg")
     np.save("nan.npy", np.full((8, 8), np.nan))
     np.save("one.npy", np.zeros((1, 1)))
+    np.save("wide.npy", np.zeros((8, 8), dtype=np.int64))
+    Path("disguise.png").write_bytes(Path("photo.jpg").read_bytes())
     Path("empty.png").touch()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     arguments, sentence = BAD_INPUT[case]
@@ -227,6 +236,22 @@ def test_help_needs_no_torch(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`debayes --version` prints the package's."""
+    from debayes import __version__
+
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_patterns_in_small_letters_and_formats_without_one(
+    photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """gbrg is GBRG; a format that keeps no pattern says so on stderr."""
+    assert run(monkeypatch, "simulate", photo, "-o", photo.parent, "--pattern", "gbrg", "--to", "npy") == 0
+    assert "--pattern GBRG" in capsys.readouterr().err
 
 
 def test_no_arguments_show_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -212,8 +212,10 @@ def test_an_unknown_architecture_is_refused() -> None:
         Config("transformer")
 
 
-@pytest.mark.parametrize(("architecture", "widths"), [("unet", ()), ("paper", ()), ("paper", (8, 16))])
+@pytest.mark.parametrize(
+    ("architecture", "widths"), [("unet", ()), ("paper", ()), ("paper", (8, 16)), ("paper", (6,))]
+)
 def test_widths_fit_the_architecture(architecture: str, widths: tuple[int, ...]) -> None:
-    """A network has a level, and the paper's has one only."""
-    with pytest.raises(ValueError, match=f"do not fit the architecture '{architecture}'"):
+    """A network has a level; the paper's has one only, which is unpacked by four."""
+    with pytest.raises(ValueError, match=f"the '{architecture}' network needs .*one width"):
         Config(architecture, widths=widths)

@@ -34,6 +34,12 @@ def test_changes() -> None:
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the stride"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'", '"elbo", "mse" or "l1"'),
         ("[data\n", "recipe.toml"),
+        ("data = 5", "data is a table, not 5"),
+        ("[data]\ntrain = 'x'\n[optimizer]\nsteps = 1", "train must be of type tuple, not 'x'"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 2.5", "steps must be of type int, not 2.5"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nbatch = 0", "must be 1 or more"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 512", "must fit into a tile"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[noise]\nlow = -5", "0 <= low <= high"),
     ],
 )
 def test_mistakes_in_recipes(tmp_path: Path, text: str, sentence: str) -> None:

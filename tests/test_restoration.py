@@ -170,6 +170,7 @@ def test_tiles_cover_the_picture_once() -> None:
     [
         ({"pattern": "RGBG"}, "one of RGGB, BGGR, GRBG, GBRG, not 'RGBG'"),
         ({"mosaic": torch.zeros(1, 1, 1)}, "at least 2x2 photosites, not 1x1"),
+        ({"mosaic": torch.full((1, 4, 4), float("nan"))}, "not numbers"),
         ({"tile": 0}, "1 or more photosites, not 0"),
     ],
 )

@@ -99,6 +99,16 @@ def test_a_run_is_not_overwritten(pictures: Path, tmp_path: Path) -> None:
         training.train(recipe(steps=2), tmp_path / "run", root=pictures)
 
 
+def test_what_cannot_be_resumed(pictures: Path, tmp_path: Path) -> None:
+    """Another recipe's run and a damaged state are refused with a sentence."""
+    training.train(recipe(steps=2), tmp_path / "run", root=pictures)
+    with pytest.raises(ValueError, match="another recipe"):
+        training.train(recipe(steps=3), tmp_path / "run", root=pictures, resume=True)
+    (tmp_path / "run" / "state.pt").write_bytes(b"half")
+    with pytest.raises(ValueError, match="cannot be read"):
+        training.train(recipe(steps=2), tmp_path / "run", root=pictures, resume=True)
+
+
 def test_a_run_by_the_clock_ends_annealed(pictures: Path, tmp_path: Path) -> None:
     """With minutes instead of steps the run ends by itself, after more than one step."""
     seen: list[training.Progress] = []

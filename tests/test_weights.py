@@ -124,9 +124,18 @@ def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str)
 
     with safe_open(saved, framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    save_file(tensors, saved, {**metadata, **change})
+    changed = {**metadata, **change}
+    save_file(tensors, saved, {**changed, "sha256": weights.checksum(tensors, changed)})
     with pytest.raises(ValueError, match=sentence):
         weights.load(saved)
+
+
+def test_a_changed_description(saved: Path) -> None:
+    """The checksum covers the description too: a result cannot be improved with an editor."""
+    data = saved.read_bytes()
+    saved.write_bytes(data.replace(b"33.3", b"43.3"))
+    with pytest.raises(ValueError, match="damaged"):
+        weights.read_card(saved)
 
 
 def test_saving_to_a_missing_folder(tmp_path: Path) -> None:

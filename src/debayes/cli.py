@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="debayes",
-    help="Noisy camera mosaics to clean colour images, with a posterior for every pixel.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -28,6 +28,18 @@ Ensemble = Annotated[
 ]
 Pattern = Annotated[str, typer.Option(help="RGGB, BGGR, GRBG or GBRG: the top-left 2x2 cell in reading order.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Noisy camera mosaics to clean colour images, with a posterior for every pixel."""
+    if version:
+        from debayes import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
 
 
 @app.command()
@@ -66,7 +78,7 @@ def restore(
             network,
             mosaic,
             output,
-            pattern=pattern,
+            pattern=pattern and pattern.upper(),
             black=black,
             white=white,
             bits=bits,
@@ -89,24 +101,32 @@ def simulate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")],
     pattern: Pattern = "RGGB",
     noise: Annotated[str, typer.Option(help="gaussian, varying, uniform, poisson or brown.")] = "gaussian",
-    sigma: Annotated[float, typer.Option(help="Noise level, in units of 1/255.")] = 10.0,
+    sigma: Annotated[
+        float, typer.Option(help="Noise level in 1/255; the highest one of varying, the read noise of poisson.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
     to: Annotated[str, typer.Option(help="tiff or npy (float, unclipped), or png (16 bit, clipped).")] = "tiff",
     json_: Json = False,
 ) -> None:
-    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern."""
+    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not)."""
     from debayes.darkroom import simulate_file
 
     if to not in ("tiff", "npy", "png"):
         raise ValueError(f"mosaics are written to tiff, npy or png, not {to!r}")
-    output.mkdir(parents=True, exist_ok=True)
+    targets = [output / f"{path.stem}.mosaic.{to}" for path in images]
+    if len(set(targets)) < len(targets):
+        raise ValueError("two of the pictures have the same name: write them to different folders")
+    _make_folder(output)
     answers = []
     with _progress("simulating") as progress:
-        for i, path in enumerate(images):
-            target = output / f"{path.stem}.mosaic.{to}"
-            answers.append(simulate_file(path, target, pattern=pattern, kind=noise, sigma=sigma, seed=seed + i))
+        for i, (path, target) in enumerate(zip(images, targets, strict=True)):
+            answers.append(
+                simulate_file(path, target, pattern=pattern.upper(), kind=noise, sigma=sigma, seed=seed + i)
+            )
             progress((i + 1) / len(images))
     _answer(answers, json_, "\n".join(answer["written"] for answer in answers))
+    if to != "tiff":
+        typer.echo(f"{to} keeps no pattern: restore with --pattern {pattern.upper()}", err=True)
 
 
 @app.command()
@@ -138,7 +158,7 @@ def evaluate(
     sigma: Annotated[list[float], typer.Option(help="Noise levels, in units of 1/255.")] = [5.0, 10.0, 15.0],  # noqa: B006
     pattern: Pattern = "RGGB",
     ensemble: Ensemble = False,
-    limit: Annotated[int | None, typer.Option(help="Only the first pictures of each folder.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -156,7 +176,7 @@ def evaluate(
         for folder, pictures in folders.items():
             with _progress(f"{name} on {folder}") as progress:
                 found = evaluation.evaluate(
-                    network, pictures, sigma, pattern=pattern, ensemble=ensemble, progress=progress
+                    network, pictures, sigma, pattern=pattern.upper(), ensemble=ensemble, progress=progress
                 )
             scores += [{"model": name, "data": folder, "ensemble": ensemble, **vars(score)} for score in found]
             cells += ["{:.2f} / {:.4f}".format(*evaluation.average(found, level)[:2]) for level in sigma]
@@ -211,7 +231,7 @@ def demo(
     """Make a noisy mosaic of a free photograph, restore it, and draw before and after."""
     from debayes.demo import demonstrate
 
-    output.mkdir(parents=True, exist_ok=True)
+    _make_folder(output)
     with _progress("restoring") as progress:
         answer = demonstrate(_network(model, device), output, sigma=sigma, ensemble=ensemble, progress=progress)
     text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
@@ -227,9 +247,17 @@ def main() -> None:
     except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
         sys.stderr.write(f"debayes: {_sentence(error)}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("debayes: stopped\n")
-        sys.exit(130)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        sys.stderr.write("debayes: there is not enough memory: close other programs, or use a smaller --tile\n")
+        sys.exit(2)
+
+
+def _make_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: give a folder to write to")
+    path.mkdir(parents=True, exist_ok=True)
 
 
 def _sentence(error: BaseException) -> str:
@@ -304,4 +332,4 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
 
 
 def _answer(answer: Any, as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(answer, indent=2) if as_json else text)
+    typer.echo(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)

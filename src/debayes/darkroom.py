@@ -1,12 +1,13 @@
 """Files in, files out: restoring a mosaic file, making mosaics of pictures."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from debayes import cfa, image, noise
+from debayes import cfa, files, image, noise
 from debayes.model import Network
 from debayes.restoration import restore_tiles
 
@@ -32,8 +33,11 @@ def restore_file(
     the precision it is written in, so that memory stays near 10 bytes a pixel beside the tile.
     """
     bits = image.check_bits(target, bits)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist: create it, or write somewhere else")
+    written = [target] + [target.with_name(f"{target.stem}.{name}.tiff") for name in ("noise", "doubt") if maps]
+    for path in written:
+        files.check_target(path)
+        if path.resolve() == source.resolve():
+            raise ValueError(f"{path} is the mosaic itself: write the picture somewhere else")
     mosaic = image.read_mosaic(source, black=black, white=white)
     pattern = cfa.check_pattern(pattern or mosaic.pattern or "RGGB")
     _, height, width = mosaic.values.shape
@@ -51,11 +55,9 @@ def restore_file(
             noise_map[rows, columns] = deviation.permute(1, 2, 0)
             doubt_map[rows, columns] = posterior.mean_variance.sqrt().permute(1, 2, 0)
     image.encode(target, picture.numpy())
-    written = [target]
-    if noise_map is not None and doubt_map is not None:
-        for name, values in (("noise", noise_map), ("doubt", doubt_map)):
-            written.append(target.with_name(f"{target.stem}.{name}.tiff"))
-            image.encode(written[-1], values.numpy())
+    for path, values in zip(written[1:], (noise_map, doubt_map), strict=False):
+        if values is not None:
+            image.encode(path, values.numpy())
     return {
         "source": str(source),
         "written": [str(path) for path in written],
@@ -72,6 +74,8 @@ def simulate_file(
     """Write the noisy mosaic of a picture; `sigma` is in units of 1/255, `kind` one of `noise.KINDS`."""
     if kind not in noise.KINDS:
         raise ValueError(f"the noise is one of {', '.join(noise.KINDS)}, not {kind!r}")
+    if not 0 <= sigma < inf:
+        raise ValueError(f"the noise level must be 0 or more, not {sigma:g}")
     picture = image.read(source)
     generator = torch.Generator().manual_seed(seed)
     mosaic = noise.KINDS[kind](cfa.mosaic(picture, pattern), sigma / 255, generator=generator)

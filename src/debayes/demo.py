@@ -1,6 +1,7 @@
 """The demonstration: a noisy mosaic of a free photograph, restored, in one before-and-after picture."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def demonstrate(
     told neither. The photograph is scikit-image's `chelsea` (CC0); its odd size and a GRBG pattern show that
     neither matters.
     """
+    if not 0 <= sigma < inf:
+        raise ValueError(f"the noise level must be 0 or more, not {sigma:g}")
     truth = photograph()
     pattern = "GRBG"
     level = torch.linspace(sigma / 4, sigma, truth.shape[-1]).expand(truth.shape[-2:])
@@ -120,7 +123,7 @@ def draw(
     maps = (
         ("the noise that was added, σ·255", level, "viridis", 1.2 * high),
         ("noise map: the σ·255 that debayes finds", estimate, "viridis", 1.2 * high),
-        ("doubt map: error bar of the image, ·255", doubt, "magma", float(doubt.max())),
+        ("doubt map: relative, not yet calibrated", doubt, "magma", float(doubt.max())),
     )
     for axes, (title, values, colors, most) in zip(bottom.subplots(1, 3), maps, strict=True):
         shown = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(most, 1e-6), interpolation="nearest")

@@ -8,6 +8,7 @@ pixels and channels, no border removed, averaged over pictures. Odd sizes are cr
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import torch
@@ -30,8 +31,8 @@ class Score:
     """In dB."""
     ssim: float
     """Structural similarity, at most 1."""
-    noise_error: float
-    """Median of |sigma-hat / sigma - 1| over the noise map; not a number without noise."""
+    noise_error: float | None
+    """Median of |sigma-hat / sigma - 1| over the noise map; none without noise or without a noise map."""
 
 
 def evaluate(
@@ -48,7 +49,7 @@ def evaluate(
     Without a network, bilinear interpolation is judged instead: the row every method must beat.
     """
     for sigma in sigmas:
-        if not sigma >= 0:
+        if not 0 <= sigma < inf:
             raise ValueError(f"a noise level must be 0 or more, not {sigma}")
     scores = []
     for i, path in enumerate(pictures):
@@ -57,12 +58,12 @@ def evaluate(
         for j, sigma in enumerate(sigmas):
             mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=path.name)
             if network is None:
-                mean, level = cfa.interpolate(mosaic[None], pattern)[0], torch.full((1,), float("nan"))
+                mean, level = cfa.interpolate(mosaic[None], pattern)[0], None
             else:
                 posterior = restore(network, mosaic, pattern, ensemble=ensemble)
                 mean, level = posterior.mean, posterior.noise_variance.sqrt()
             mean = mean.clamp(0, 1)
-            error = float((level / (sigma / 255) - 1).abs().median()) if sigma > 0 else float("nan")
+            error = None if level is None or sigma == 0 else float((255 * level / sigma - 1).abs().median())
             scores.append(
                 Score(path.name, sigma, float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target)), error)
             )
@@ -78,11 +79,12 @@ def noisy_mosaic(target: Tensor, sigma: float, *, pattern: str, seed: str) -> Te
     return noise.gaussian(cfa.mosaic(target, pattern), sigma, generator=generator)
 
 
-def average(scores: Sequence[Score], sigma: float) -> tuple[float, float, float]:
+def average(scores: Sequence[Score], sigma: float) -> tuple[float, float, float | None]:
     """Mean PSNR, SSIM and noise error over the pictures at one level."""
     at = [s for s in scores if s.sigma == sigma]
+    errors = [s.noise_error for s in at if s.noise_error is not None]
     return (
         sum(s.psnr for s in at) / len(at),
         sum(s.ssim for s in at) / len(at),
-        sum(s.noise_error for s in at) / len(at),
+        sum(errors) / len(errors) if errors else None,
     )

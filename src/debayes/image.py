@@ -66,9 +66,9 @@ def read(path: Path) -> Float[Tensor, "3 h w"]:
 
 def read_mosaic(path: Path, *, black: float = 0.0, white: float | None = None) -> Mosaic:
     """A mosaic; `black` and `white` are the levels in the file's own numbers."""
-    if path.suffix.lower() in (".jpg", ".jpeg", ".webp"):
+    if path.suffix.lower() in (".jpg", ".jpeg", ".webp") or (path.is_file() and _is_jpeg(path)):
         raise ValueError(f"{path}: lossy compression has destroyed the mosaic; a PNG, TIFF or NPY was expected")
-    array, record = _decode(path)
+    array, record = _decode(path, MOSAICS)
     if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
         array = array.squeeze(0 if array.shape[0] == 1 else 2)
     if array.ndim != 2:
@@ -76,9 +76,11 @@ def read_mosaic(path: Path, *, black: float = 0.0, white: float | None = None) -
         raise ValueError(f"{path}: a mosaic (height x width) was expected, not {_shape(array)}{hint}")
     if min(array.shape) < 2:
         raise ValueError(f"{path}: a mosaic has at least 2x2 photosites, not {_shape(array)}")
+    if white is None and array.dtype.kind != "f" and array.dtype not in (np.uint8, np.uint16):
+        raise ValueError(f"{path} holds {array.dtype} numbers: say with --white which of them is white")
     white = _white(array) if white is None else white
-    if not white > black:
-        raise ValueError(f"the white level ({white:g}) must be above the black level ({black:g})")
+    if not -np.inf < black < white < np.inf:
+        raise ValueError(f"the white level ({white:g}) must be above the black level ({black:g}), both finite")
     return Mosaic(_finite(path, _normalise(array, black, white)[None]), record.pop("pattern", None), record)
 
 
@@ -96,7 +98,10 @@ def write(path: Path, picture: Float[Tensor, "c h w"], *, bits: int | None = Non
 
 
 def write_mosaic(path: Path, mosaic: Float[Tensor, "1 h w"], pattern: str, record: dict[str, Any]) -> None:
-    """Write a mosaic with its pattern: floats as they are in TIFF and NPY, 16 bits and clipped in PNG."""
+    """Write a mosaic: floats as they are in TIFF and NPY, 16 bits and clipped in PNG.
+
+    TIFF keeps the pattern and the record, the other two have no place for them.
+    """
     if path.suffix.lower() not in MOSAICS:
         raise ValueError(f"{path}: a mosaic is written as {', '.join(MOSAICS)}")
     array = quantise(mosaic, 16 if path.suffix.lower() == ".png" else 32)[0].numpy()
@@ -156,7 +161,12 @@ def decode8(data: bytes) -> NDArray[Any]:
     return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
 
 
-def _decode(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
+def _is_jpeg(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(3) == b"\xff\xd8\xff"
+
+
+def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[Any], dict[str, Any]]:
     """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes left in it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: a picture file was expected")
@@ -165,8 +175,8 @@ def _decode(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     suffix = path.suffix.lower()
-    if suffix not in PICTURES:
-        raise ValueError(f"{path}: {suffix or 'a file without an ending'} is not one of {', '.join(PICTURES)}")
+    if suffix not in endings:
+        raise ValueError(f"{path}: {suffix or 'a file without an ending'} is not one of {', '.join(endings)}")
     try:
         array, record = _decoder(suffix)(path)
     except Exception as error:  # each library has its own errors for a damaged file
@@ -181,7 +191,10 @@ def _decoder(suffix: str) -> Any:
 
 
 def _decode_npy(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
-    return np.load(path, allow_pickle=False), {}
+    array = np.load(path, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of several arrays")
+    return array, {}
 
 
 def _decode_tiff(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -201,6 +214,7 @@ def _decode_tiff(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
 def _decode_coded(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
     from PIL import Image
 
+    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
     data = path.read_bytes()
     if data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10":  # 16 bits a sample, which Pillow cuts to 8
         import imagecodecs
@@ -217,7 +231,8 @@ def _white(array: NDArray[Any]) -> float:
 
 
 def _normalise(array: NDArray[Any], black: float, white: float) -> Tensor:
-    values = torch.from_numpy(array.astype(np.float32))
+    with np.errstate(over="ignore"):  # what is too large for float32 is found by `_finite`
+        values = torch.from_numpy(array.astype(np.float32))
     return values.sub_(black).div_(white - black)
 
 

@@ -46,8 +46,14 @@ class Config:
     def __post_init__(self) -> None:
         if self.architecture not in ("unet", "paper"):
             raise ValueError(f'a network\'s architecture is "unet" or "paper", not {self.architecture!r}')
-        if not self.widths or (self.architecture == "paper" and len(self.widths) != 1):
-            raise ValueError(f"widths {self.widths} do not fit the architecture {self.architecture!r}")
+        one = len(self.widths) == 1 and self.widths[0] % 4 == 0 and self.blocks > 0
+        if not self.widths or (self.architecture == "paper" and not one):
+            needs = (
+                "one width, a multiple of 4, and blocks" if self.architecture == "paper" else "at least one width"
+            )
+            raise ValueError(
+                f"the {self.architecture!r} network needs {needs}, not {self.widths} and {self.blocks}"
+            )
 
     @property
     def stride(self) -> int:

@@ -7,7 +7,7 @@ whatever device the mosaic is on; a CUDA generator is faster and gives its own.
 """
 
 from collections.abc import Callable
-from math import pi, prod
+from math import inf, pi, prod
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +121,7 @@ KINDS: dict[str, Callable[..., Tensor]] = {
 
 
 def _check_sigma(sigma: float | Tensor) -> None:
-    if not isinstance(sigma, Tensor) and not sigma >= 0:
+    if not isinstance(sigma, Tensor) and not 0 <= sigma < inf:
         raise ValueError(f"the noise level sigma must be 0 or more, not {sigma}")
 
 

@@ -3,7 +3,7 @@
 import tomllib
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from debayes.model import Config
 
@@ -105,6 +105,12 @@ class Recipe:
             raise ValueError(
                 f"optimizer.patch ({self.optimizer.patch}) must be a multiple of the stride {self.network.stride}"
             )
+        if self.optimizer.patch > self.data.tile:
+            raise ValueError(f"optimizer.patch ({self.optimizer.patch}) must fit into a tile ({self.data.tile})")
+        if self.optimizer.batch < 1 or self.optimizer.patch < 1:
+            raise ValueError("optimizer.batch and optimizer.patch must be 1 or more")
+        if not 0 <= self.noise.low <= self.noise.high:
+            raise ValueError(f"noise levels are 0 <= low <= high, not {self.noise.low} and {self.noise.high}")
         if (self.optimizer.steps > 0) == (self.optimizer.minutes > 0):
             raise ValueError("give the length of the run as optimizer.steps or as optimizer.minutes, one of them")
 
@@ -122,7 +128,9 @@ def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
             for parent in parents:
                 inner = inner.setdefault(parent, {})
             inner[name] = tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, AttributeError) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file: a recipe in TOML was expected") from None
+    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
         raise ValueError(f"{path}: {error}; a change is written key.name=value, text in quotes") from None
     return _build(Recipe, table, str(path))
 
@@ -132,14 +140,20 @@ def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
     unknown = set(table) - set(hints)
     if unknown:
         raise ValueError(f"{where}: unknown key {sorted(unknown)[0]!r}; there are {', '.join(hints)}")
-    values = {
-        name: _build(hints[name], value, f"{where}, {name}")
-        if is_dataclass(hints[name]) and isinstance(value, dict)
-        else tuple(value)
-        if isinstance(value, list)
-        else value
-        for name, value in table.items()
-    }
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        hint = hints[name]
+        if is_dataclass(hint) and isinstance(hint, type):
+            if not isinstance(value, dict):
+                raise ValueError(f"{where}: {name} is a table, not {value!r}")
+            values[name] = _build(hint, value, f"{where}, {name}")
+            continue
+        value = tuple(value) if isinstance(value, list) else value
+        expected = get_origin(hint) or hint
+        whole = expected is float and type(value) is int  # TOML writes 5 for 5.0
+        if type(value) is not expected and not whole:
+            raise ValueError(f"{where}: {name} must be of type {expected.__name__}, not {value!r}")
+        values[name] = value
     try:
         return kind(**values)
     except TypeError as error:

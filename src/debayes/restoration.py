@@ -61,6 +61,10 @@ def restore_tiles(
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     """The same as `restore`, tile by tile in reading order: (rows, columns, their posterior)."""
     cfa.check_pattern(pattern)
+    if mosaic.ndim < 3 or mosaic.shape[-3] != 1 or not mosaic.is_floating_point():
+        raise ValueError(f"a mosaic is a float tensor (1, h, w), not {tuple(mosaic.shape)} of {mosaic.dtype}")
+    if not bool(mosaic.isfinite().all()):
+        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
     height, width = mosaic.shape[-2:]
     if min(height, width) < 2:
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")

@@ -1,7 +1,7 @@
 """Training a network from a recipe: one loop, from the first batch to the weight file.
 
-A run is a folder: `weights.safetensors` (what `load` reads), `state.pt` (what `--resume` goes on from) and
-`log.jsonl`, all written whole or not at all.
+A run is a folder: `weights.safetensors` (what `load` reads) and `state.pt` (what `--resume` goes on from), each
+written whole or not at all, and `log.jsonl`, a line a save.
 """
 
 import json
@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from math import cos, isfinite, pi
 from pathlib import Path
 
@@ -75,7 +76,12 @@ def train(
     )
     step, spent, usual = 0, 0.0, torch.zeros((), device=choice)
     if resume and state_file.exists():
-        state = torch.load(state_file, map_location=choice, weights_only=True)
+        try:
+            state = torch.load(state_file, map_location=choice, weights_only=True)
+        except Exception as error:  # torch has many for a damaged file
+            raise ValueError(f"{state_file} cannot be read ({type(error).__name__}): start a new run") from None
+        if state["recipe"] != json.dumps(asdict(recipe)):
+            raise ValueError(f"{run} was started with another recipe: resume it with that one, or start a new run")
         network.load_state_dict(state["network"])
         averaged.load_state_dict(state["averaged"])
         adam.load_state_dict(state["adam"])
@@ -128,18 +134,19 @@ def train(
                 "minutes": f"{spent / 60:.1f}",
             },
         )
-        with files.replace(state_file) as temporary:
-            torch.save(
-                {
-                    "network": network.state_dict(),
-                    "averaged": averaged.state_dict(),
-                    "adam": adam.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                    "usual": usual,
-                },
-                temporary,
-            )
+        state = {
+            "recipe": json.dumps(asdict(recipe)),
+            "network": network.state_dict(),
+            "averaged": averaged.state_dict(),
+            "adam": adam.state_dict(),
+            "step": step,
+            "spent": spent,
+            "usual": usual,
+        }
+        with files.replace(state_file) as temporary, temporary.open("wb") as file:
+            buffer = BytesIO()  # torch.save to a full disk raises no OSError
+            torch.save(state, buffer)
+            file.write(buffer.getbuffer())
         weights.save(final, weight_file, card)
 
     started, marked = time.monotonic() - spent, time.monotonic()
@@ -189,6 +196,7 @@ def train(
                 with log_file.open("a") as log:
                     log.write(json.dumps(line) + "\n")
                 marked = time.monotonic()
+            share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
             if report is not None:
                 report(Progress(step, min(1.0, share), mean, speed, val_psnr, max(0.0, left)))
             first, pending = step, torch.zeros((), device=choice)

@@ -45,7 +45,7 @@ def shipped() -> list[str]:
 
 def load(model: str | Path, *, device: str | torch.device = "cpu") -> Network:
     """The network of a shipped name ("wild-s") or a weight file, ready to restore with."""
-    _, card, tensors = _read(locate(model))
+    card, tensors = _read(locate(model))
     network = Network(card.config)
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
@@ -58,7 +58,7 @@ def load(model: str | Path, *, device: str | torch.device = "cpu") -> Network:
 
 def read_card(model: str | Path) -> Card:
     """What a shipped model or a weight file says about itself."""
-    return _read(locate(model))[1]
+    return _read(locate(model))[0]
 
 
 def save(network: Network, path: Path, card: Card) -> None:
@@ -72,8 +72,8 @@ def save(network: Network, path: Path, card: Card) -> None:
         "recipe": json.dumps(card.recipe),
         "results": json.dumps(card.results),
         "notes": json.dumps(card.notes),
-        "sha256": _checksum(tensors),
     }
+    metadata["sha256"] = checksum(tensors, metadata)
     with replace(path) as temporary:
         temporary.write_bytes(serialize(tensors, metadata))
 
@@ -89,7 +89,7 @@ def locate(model: str | Path) -> Path:
     raise ValueError(f"there is no model {str(model)!r}: give a weight file or one of the shipped names ({names})")
 
 
-def _read(path: Path) -> tuple[Path, Card, dict[str, Tensor]]:
+def _read(path: Path) -> tuple[Card, dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -102,8 +102,8 @@ def _read(path: Path) -> tuple[Path, Card, dict[str, Tensor]]:
         raise ValueError(
             f"{path} has weight format {metadata.get('version')}, this debayes reads {VERSION}: update debayes"
         )
-    if metadata.get("sha256") != _checksum(tensors):
-        raise ValueError(f"{path} is damaged: its checksum does not match its tensors")
+    if metadata.get("sha256") != checksum(tensors, metadata):
+        raise ValueError(f"{path} is damaged: its checksum does not match what it holds")
     try:
         config, recipe, results, notes = (
             json.loads(metadata[key]) for key in ("config", "recipe", "results", "notes")
@@ -112,11 +112,14 @@ def _read(path: Path) -> tuple[Path, Card, dict[str, Tensor]]:
         card = Card(Config(**config), recipe, results, notes)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a description that cannot be read: {error}") from None
-    return path, card, tensors
+    return card, tensors
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
+def checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    """The SHA-256 of everything a weight file holds but the checksum itself."""
     digest = hashlib.sha256()
+    for key in sorted(set(metadata) - {"sha256"}):
+        digest.update(f"{key}={metadata[key]}\n".encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].numpy().tobytes())
