@@ -36,6 +36,9 @@ def test_sources_without_tiles(tmp_path: Path) -> None:
     numbered(8, 8, 0).save(tmp_path / "small.png")
     with pytest.raises(ValueError, match="no tile of 16x16"):
         data.load_tiles([tmp_path], size=16)
+    (tmp_path / "text.png").write_text("not a picture")
+    with pytest.raises(ValueError, match=r"text\.png cannot be read"):
+        data.load_tiles([tmp_path], size=16)
 
 
 def batch_of(tiles: torch.Tensor, seed: int, *, high: float = 0.0, n: int = 200, patch: int = 8) -> data.Batch:

@@ -144,11 +144,8 @@ def info(
         _answer(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
         return
     cards = {name: _describe_model(name) for name in ([what] if what else weights.shipped())}
-    text = [
-        f"{name}\n" + "\n".join(f"  {key:<18} {_short(value)}" for key, value in card.items() if value)
-        for name, card in cards.items()
-    ]
-    _answer(cards, json_, "\n".join(text) or "no model is shipped with this installation")
+    text = "\n".join(line for name, card in cards.items() for line in (name, *_lines(card, "  ")))
+    _answer(cards, json_, text or "no model is shipped with this installation")
 
 
 @app.command()
@@ -312,10 +309,16 @@ def _describe_model(name: str) -> dict[str, Any]:
     }
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_short(inner)}" for key, inner in value.items() if inner not in ("", {}))
-    return str(value)
+def _lines(table: dict[str, Any], indent: str) -> Iterator[str]:
+    """A nested table as indented lines; one that holds no tables on one line."""
+    for key, value in table.items():
+        if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
+            yield f"{indent}{key}"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, dict):
+            yield f"{indent}{key:<18} " + ", ".join(f"{name} {inner}" for name, inner in value.items())
+        elif value != "":
+            yield f"{indent}{key:<18} {value}"
 
 
 @contextmanager

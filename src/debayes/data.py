@@ -35,22 +35,30 @@ class Batch:
 def load_tiles(sources: list[Path], *, size: int = 256) -> UInt8[Tensor, "n size size 3"]:
     """Every size x size tile in zips and folders of pictures, on the CPU; larger pictures are cut into several."""
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter
-        arrays = pool.map(image.decode8, (data for source in sources for data in _encoded(source)))
+        arrays = pool.map(_decode, (named for source in sources for named in _encoded(source)))
         tiles = [tile for array in arrays for tile in _cut(array, size)]
     if not tiles:
         raise ValueError(f"no tile of {size}x{size} pixels in {', '.join(map(str, sources))}")
     return torch.from_numpy(np.stack(tiles))
 
 
-def _encoded(source: Path) -> Iterator[bytes]:
+def _decode(named: tuple[str, bytes]) -> NDArray[Any]:
+    name, data = named
+    try:
+        return image.decode8(data)
+    except OSError as error:
+        raise ValueError(f"the training picture {name} cannot be read: {type(error).__name__}") from None
+
+
+def _encoded(source: Path) -> Iterator[tuple[str, bytes]]:
     if zipfile.is_zipfile(source):
         with zipfile.ZipFile(source) as archive:
             for name in sorted(archive.namelist()):
                 if Path(name).suffix.lower() in image.PICTURES:
-                    yield archive.read(name)
+                    yield f"{source}: {name}", archive.read(name)
     elif source.is_dir():
         for path in image.find(source):
-            yield path.read_bytes()
+            yield str(path), path.read_bytes()
     else:
         raise FileNotFoundError(f"training data {source} is neither a folder nor a zip of pictures")
 

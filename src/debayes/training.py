@@ -55,7 +55,6 @@ def train(
     state_file, log_file, weight_file = run / "state.pt", run / "log.jsonl", run / "weights.safetensors"
     if state_file.exists() and not resume:
         raise FileExistsError(f"{run} holds a run already: go on with --resume, or choose another folder")
-    run.mkdir(parents=True, exist_ok=True)
     fast = choice.type == "cuda"
     if fast:
         torch.backends.cudnn.benchmark = True
@@ -63,6 +62,7 @@ def train(
 
     tiles = data.load_tiles([root / name for name in recipe.data.train], size=recipe.data.tile).to(choice)
     judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
+    run.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(optimizer.seed)
     network = weights.load(recipe.start) if recipe.start else Network(recipe.network)
     if network.config != recipe.network:
