@@ -1,7 +1,6 @@
 """Files in, files out: restoring a mosaic file, making mosaics of pictures."""
 
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,7 @@ def simulate_file(
     """Write the noisy mosaic of a picture; `sigma` is in units of 1/255, `kind` one of `noise.KINDS`."""
     if kind not in noise.KINDS:
         raise ValueError(f"the noise is one of {', '.join(noise.KINDS)}, not {kind!r}")
-    if not 0 <= sigma < inf:
-        raise ValueError(f"the noise level must be 0 or more, not {sigma:g}")
+    noise.check_sigma(sigma)
     picture = image.read(source)
     generator = torch.Generator().manual_seed(seed)
     mosaic = noise.KINDS[kind](cfa.mosaic(picture, pattern), sigma / 255, generator=generator)

@@ -1,7 +1,6 @@
 """The demonstration: a noisy mosaic of a free photograph, restored, in one before-and-after picture."""
 
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,7 @@ def demonstrate(
     told neither. The photograph is scikit-image's `chelsea` (CC0); its odd size and a GRBG pattern show that
     neither matters.
     """
-    if not 0 <= sigma < inf:
-        raise ValueError(f"the noise level must be 0 or more, not {sigma:g}")
+    noise.check_sigma(sigma)
     truth = photograph()
     pattern = "GRBG"
     level = torch.linspace(sigma / 4, sigma, truth.shape[-1]).expand(truth.shape[-2:])

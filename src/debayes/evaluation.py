@@ -8,7 +8,6 @@ pixels and channels, no border removed, averaged over pictures. Odd sizes are cr
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 import torch
@@ -49,8 +48,7 @@ def evaluate(
     Without a network, bilinear interpolation is judged instead: the row every method must beat.
     """
     for sigma in sigmas:
-        if not 0 <= sigma < inf:
-            raise ValueError(f"a noise level must be 0 or more, not {sigma}")
+        noise.check_sigma(sigma)
     scores = []
     for i, path in enumerate(pictures):
         target = image.read(path)

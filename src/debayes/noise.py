@@ -19,7 +19,7 @@ def gaussian(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float | Float[Tensor, "..."], *, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with independent Gaussian noise; `sigma` is a number or a map that broadcasts."""
-    _check_sigma(sigma)
+    check_sigma(sigma)
     return mosaic + sigma * _normal(mosaic, generator)
 
 
@@ -27,7 +27,7 @@ def varying_gaussian(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with Gaussian noise whose level varies smoothly in space, between 0 and sigma: `level_maps`."""
-    _check_sigma(sigma)
+    check_sigma(sigma)
     *batch, _, height, width = mosaic.shape
     draws = torch.rand(prod(batch), MAP_DRAWS, device=generator.device, generator=generator).to(mosaic.device)
     levels = level_maps(draws, height, width, low=0.0, high=sigma, varying=1.0)
@@ -38,7 +38,7 @@ def uniform(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float, *, generator: torch.Generator
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with independent uniform noise of standard deviation sigma (half width sqrt(3) sigma)."""
-    _check_sigma(sigma)
+    check_sigma(sigma)
     return mosaic + 3**0.5 * sigma * (2 * _uniform(mosaic, generator) - 1)
 
 
@@ -50,7 +50,7 @@ def poisson_gaussian(
     `gain` is what one photon adds to the signal (the S of DNG's NoiseProfile, whose O is sigma²); the default is
     sigma 8/255 at middle grey. Values below black attract no photons.
     """
-    _check_sigma(sigma)
+    check_sigma(sigma)
     if not gain > 0:
         raise ValueError(f"the gain of Poisson noise must be above 0, not {gain}")
     photons = torch.poisson((mosaic.clamp_min(0) / gain).to(generator.device), generator=generator)
@@ -64,7 +64,7 @@ def brown_gaussian(
 
     White noise blurred by a Gaussian of standard deviation `radius` photosites, then scaled back to sigma.
     """
-    _check_sigma(sigma)
+    check_sigma(sigma)
     if not radius > 0:
         raise ValueError(f"the correlation radius of brown noise must be above 0, not {radius}")
     reach = int(4 * radius + 0.5)
@@ -120,9 +120,10 @@ KINDS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _check_sigma(sigma: float | Tensor) -> None:
+def check_sigma(sigma: float | Tensor) -> None:
+    """Raise if a noise level, in any unit, is negative, infinite or no number; maps are not looked into."""
     if not isinstance(sigma, Tensor) and not 0 <= sigma < inf:
-        raise ValueError(f"the noise level sigma must be 0 or more, not {sigma}")
+        raise ValueError(f"the noise level sigma must be 0 or more, not {sigma:g}")
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -48,8 +48,8 @@ def train(
     """Train as the recipe says and return the weight file, `run`/weights.safetensors.
 
     Data are looked for under `root`. Every `every` seconds the run is judged, logged and saved; with `resume` it
-    goes on from the last save, bit for bit on a CPU. CUDA trains in bfloat16 and compiled, other devices in
-    float32.
+    goes on from the last save, bit for bit on a CPU if the length is in steps. CUDA trains in bfloat16 and
+    compiled, other devices in float32.
     """
     choice, optimizer = torch.device(device), recipe.optimizer
     state_file, log_file, weight_file = run / "state.pt", run / "log.jsonl", run / "weights.safetensors"
