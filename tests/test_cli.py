@@ -98,6 +98,51 @@ def test_same_seed_same_mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(a, b) and not torch.equal(a, c)
 
 
+RECIPE = """
+[data]
+train = ["store"]
+val = "photos"
+tile = 16
+[network]
+widths = [8]
+blocks = 1
+bottom_blocks = 1
+tail = 4
+tail_blocks = 0
+[optimizer]
+batch = 2
+patch = 16
+steps = 3
+"""
+
+
+def test_pictures_to_tiles_to_weights(
+    photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tiles` cuts pictures up, `train` learns from them and leaves a log that `runs` and TensorBoard show; the
+    weights name the licence that `tiles` was told."""
+    (tmp_path / "photos").mkdir()
+    photo.rename(tmp_path / "photos" / "photo.png")
+    monkeypatch.chdir(tmp_path)
+    given = ("photos", "-o", "store", "--size", 16, "--count", 3, "--licence", "CC0")
+    assert run(monkeypatch, "tiles", *given, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"pictures": 1, "small": 0, "tiles": 3, "zips": 1}
+    Path("tiny.toml").write_text(RECIPE)
+    assert run(monkeypatch, "train", "tiny.toml", "--every", 0, "--tensorboard", "--device", "cpu") == 0
+    out, err = capsys.readouterr()
+    assert Path(out.strip()).as_posix() == "runs/tiny/weights.safetensors"
+    assert "100%  step 3" in err and "it/s" in err and "GiB" in err
+    assert list(Path("runs/tiny").glob("events.out.tfevents.*"))
+    assert run(monkeypatch, "runs") == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("tiny  step        3") and "dB (best" in out
+    with Image.open("runs/curves.png") as plot:
+        assert plot.width > 1000
+    assert run(monkeypatch, "info", "runs/tiny/weights.safetensors", "--json") == 0
+    (card,) = json.loads(capsys.readouterr().out).values()
+    assert card["licences"] == {"CC0": 1} and card["recipe"]["data"]["train"] == ["store"]
+
+
 @pytest.mark.parametrize("noise", ["gaussian", "varying", "uniform", "poisson", "brown"])
 def test_every_noise(noise: str, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each noise is written and recorded."""
@@ -134,6 +179,16 @@ def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     scores = json.loads(capsys.readouterr().out)
     assert [score["model"] for score in scores] == ["bilinear", "wild-s"]
     assert scores[1]["psnr"] == pytest.approx(ours, abs=0.006)
+
+
+def test_a_perfect_score_is_null_in_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plain noise-free picture is interpolated without error: an infinite PSNR, which JSON cannot say."""
+    (tmp_path / "set").mkdir()
+    Image.fromarray(np.full((16, 16, 3), 255, dtype=np.uint8)).save(tmp_path / "set" / "white.png")
+    assert run(monkeypatch, "evaluate", "--data", tmp_path / "set", "--sigma", 0, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["psnr"] is None
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +234,9 @@ BAD_INPUT = {
     "endless noise": (["simulate", "color.png", "-o", "s", "--sigma", "inf"], "0 or more, not inf"),
     "a demo of negative noise": (["demo", "-o", "folder.png", "--sigma", "-1"], "0 or more, not -1"),
     "a missing recipe": (["train", "no.toml"], "there is no recipe"),
+    "no runs": (["runs", "."], "holds no run"),
+    "a store of nothing": (["tiles", "gone.png", "-o", "store"], "gone.png"),
+    "a store that exists": (["tiles", "gone.png", "-o", "."], "exists already"),
 }
 
 
@@ -224,7 +282,7 @@ def test_a_full_disk(mosaic: Path) -> None:
     assert not list(mosaic.parent.glob(".*")) and not list(mosaic.parent.glob("*.part"))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in ("restore", "train", "demo"))])
+@pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in ("restore", "train", "tiles", "demo"))])
 def test_help_needs_no_torch(arguments: list[str]) -> None:
     """Help and import load neither torch nor NumPy: `--help` answers at once."""
     code = (
@@ -258,4 +316,5 @@ def test_no_arguments_show_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     """`debayes` alone lists the commands."""
     run(monkeypatch)
     out, err = capsys.readouterr()
-    assert all(name in out + err for name in ("restore", "simulate", "info", "evaluate", "train", "demo"))
+    names = ("restore", "simulate", "info", "evaluate", "train", "tiles", "runs", "demo")
+    assert all(name in out + err for name in names)

@@ -1,44 +1,8 @@
-"""Tiles and batches: whole tiles from any source, patches that are pieces of them, noise as asked for."""
+"""Batches: patches that are pieces of tiles, gratings, noise as asked for."""
 
-import zipfile
-from pathlib import Path
-
-import numpy as np
-import pytest
 import torch
-from PIL import Image
 
 from debayes import cfa, data
-
-
-def numbered(height: int, width: int, value: int) -> Image.Image:
-    return Image.fromarray(np.full((height, width, 3), value, dtype=np.uint8))
-
-
-def test_tiles_of_folders_and_zips(tmp_path: Path) -> None:
-    """Pictures are cut into every whole tile they hold, from folders and zips alike."""
-    folder, archive = tmp_path / "folder", tmp_path / "more.zip"
-    folder.mkdir()
-    numbered(16, 35, 10).save(folder / "wide.png")
-    numbered(15, 40, 20).save(folder / "low.png")
-    numbered(16, 16, 30).save(tmp_path / "in.png")
-    with zipfile.ZipFile(archive, "w") as file:
-        file.write(tmp_path / "in.png", "in.png")
-        file.writestr("CREDITS.csv", "not a picture")
-    tiles = data.load_tiles([folder, archive], size=16)
-    assert tiles[:, 0, 0, 0].tolist() == [10, 10, 30]
-
-
-def test_sources_without_tiles(tmp_path: Path) -> None:
-    """A missing source and one with pictures that are too small are errors that say so."""
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a zip"):
-        data.load_tiles([tmp_path / "gone.zip"])
-    numbered(8, 8, 0).save(tmp_path / "small.png")
-    with pytest.raises(ValueError, match="no tile of 16x16"):
-        data.load_tiles([tmp_path], size=16)
-    (tmp_path / "text.png").write_text("not a picture")
-    with pytest.raises(ValueError, match=r"text\.png cannot be read"):
-        data.load_tiles([tmp_path], size=16)
 
 
 def batch_of(tiles: torch.Tensor, seed: int, *, high: float = 0.0, n: int = 200, patch: int = 8) -> data.Batch:
@@ -79,6 +43,33 @@ def test_a_batch_depends_on_its_seed_only() -> None:
     tiles = torch.randint(0, 255, (5, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     first, second, third = (batch_of(tiles, seed, high=0.1) for seed in (1, 1, 2))
     assert torch.equal(first.mosaic, second.mosaic) and not torch.equal(first.mosaic, third.mosaic)
+
+
+def test_gratings_are_stripes_of_two_colours() -> None:
+    """Every pixel lies on the line between two colours inside the cube; the finest stripes have their asked pitch
+    (the peak of the spectrum), the coarsest are plain."""
+    size = 64
+    draws = torch.rand(50, data.GRATING_DRAWS, generator=torch.Generator().manual_seed(0))
+    drawn = data.draw_gratings(draws, size)
+    assert float(drawn.min()) >= 0 and float(drawn.max()) <= 1
+    for picture in drawn:
+        centred = picture.flatten(1) - picture.flatten(1).mean(1, keepdim=True)
+        assert float(torch.linalg.svdvals(centred)[1]) < 1e-3  # one direction of colour only
+    draws[:, 0], draws[:, 6], draws[:, 5] = 0, 1, 0  # along x, no weave, sines
+    draws[:25, 3], draws[25:, 3] = 0, 1
+    fine, plain = data.draw_gratings(draws, 100).split(25)
+    spectrum = torch.fft.rfft(fine - fine.mean(-1, keepdim=True)).abs().sum((0, 1, 2))
+    assert int(spectrum.argmax()) == 40  # 0.4 cycles a pixel
+    assert float((plain[..., 1:] - plain[..., :-1]).abs().max()) < 0.01
+
+
+def test_a_share_of_the_patches_is_drawn() -> None:
+    """gratings = 0.3 replaces that share of the patches, and leaves the others as they were."""
+    tiles = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)
+    uniform, normal = data.draw(2000, 8, generator=torch.Generator().manual_seed(0))
+    batch = data.make_batch(tiles, uniform, normal, low=0.0, high=0.0, varying=0.5, gratings=0.3)
+    kept = (batch.target == 128 / 255).flatten(1).all(1)
+    assert 0.67 < float(kept.float().mean()) < 0.73
 
 
 def test_noise_of_a_batch_is_within_its_range() -> None:

@@ -1,6 +1,6 @@
 """The prior against loops and simulated noise; the ELBO against the evidence that it bounds."""
 
-from math import exp, sqrt
+from math import exp, inf, sqrt
 
 import numpy as np
 import pytest
@@ -312,19 +312,30 @@ def gradients(
     return list(torch.autograd.grad(bound, [getattr(leaves, name) for name in NAMES]))
 
 
-@given(priors, priors, observations, st.floats(1e-3, 1), st.floats(1, 1e4))
+@given(priors, priors, observations, st.floats(1e-3, 1), st.floats(1, 1e4), st.floats(0.01, 10) | st.just(inf))
 @laws
 def test_precondition_scales_one_gradient(
-    posterior: NormalInverseGamma, prior: NormalInverseGamma, observed: Tensor, level: float, gain: float
+    posterior: NormalInverseGamma,
+    prior: NormalInverseGamma,
+    observed: Tensor,
+    level: float,
+    gain: float,
+    bend: float,
 ) -> None:
     """The posterior and three of the four gradients stay to the last bit. That of loc no longer depends on the
-    noise that the posterior claims: gain / (v + level²) (count (target - loc) + observed - loc), v the prior's."""
-    same = loss.precondition(posterior, prior, level=level, gain=gain)
+    noise that the posterior claims: gain / s² (count (target - loc) + observed - loc), s² = v + level², v the
+    prior's, and as much less as the slope of a pseudo-Huber loss of scale bend s is below a square's."""
+    scaling = {"level": level, "gain": gain, "bend": bend}
+    same = loss.precondition(posterior, prior, **scaling)
     assert all(torch.equal(getattr(same, name), getattr(posterior, name)) for name in NAMES)
     plain = gradients(posterior, prior, observed)
-    scaled = gradients(posterior, prior, observed, level=level, gain=gain)
+    scaled = gradients(posterior, prior, observed, **scaling)
     assert all(torch.equal(*pair) for pair in zip(plain[1:], scaled[1:], strict=True))
     pull = prior.count * (prior.loc - posterior.loc) + (observed - posterior.loc)
-    weight = gain / (prior.rate / prior.concentration + level**2)
+    square = prior.rate / prior.concentration + level**2
+    error = (posterior.loc - prior.loc).double()
+    delta = bend * square.double().sqrt()
+    slope = error / (1 + (error / delta).square()).sqrt()  # of SciPy's pseudo_huber(delta, error)
+    weight = gain / square * torch.where(error == 0, 1, slope / error).float()
     rounding = 1e-5 * float((weight * (prior.count + 1)).max())
     torch.testing.assert_close(scaled[0], weight * pull, rtol=1e-4, atol=rounding)

@@ -20,14 +20,14 @@ def test_recipes_are_read(path: Path) -> None:
 def test_changes() -> None:
     """--set reaches every table, with TOML's types."""
     changes = ["optimizer.minutes=5", 'loss.kind="l1"', "network.widths=[16,32]"]
-    plan = read_recipe(RECIPES[0], changes)
+    plan = read_recipe(RECIPES[-1], changes)
     assert (plan.optimizer.minutes, plan.loss.kind, plan.network.widths) == (5, "l1", (16, 32))
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1", "unknown key 'lr'; there are rate, warmup"),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1", "unknown key 'lr'; there are rate, plateau"),
         ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
         ("[optimizer]\nsteps = 1", "data"),
         ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),

@@ -17,6 +17,7 @@ from skimage import data
 from debayes import evaluation, image, training, weights
 from debayes.model import Config
 from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
+from debayes.team import Team
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def recipe(**optimizer: object) -> Recipe:
         Data(train=("train",), val="train", val_pictures=3, tile=64),
         network=Config(widths=(16, 24), blocks=1, bottom_blocks=1, tail=8, tail_blocks=0),
         noise=Noise(high=20),
-        loss=Loss(count=100.0, window=9, gain=2000.0),
+        loss=Loss(count=100.0, window=9, gain=5000.0, level=6.0, bend=0.3),
         optimizer=Optimizer(**(values | optimizer)),
     )
 
@@ -90,6 +91,91 @@ def test_resume_after_a_kill_is_bit_exact(pictures: Path, tmp_path: Path) -> Non
     assert start(broken, "resume").wait() == 0
     expected, got = (weights.load(run / "weights.safetensors").state_dict() for run in (whole, broken))
     assert all(torch.equal(expected[name], got[name]) for name in expected)
+
+
+def torchrun(count: int, *arguments: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, "-m", "debayes", "train", *arguments], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+TOML = """
+[data]
+train = ["train"]
+val = "train"
+val_pictures = 2
+tile = 64
+[network]
+widths = [8, 12]
+blocks = 1
+bottom_blocks = 1
+tail = 8
+tail_blocks = 0
+[optimizer]
+rate = 1e-3
+warmup = 0
+batch = 8
+patch = 32
+"""
+
+
+def test_two_processes_are_one_with_twice_the_batch(pictures: Path, tmp_path: Path) -> None:
+    """The first moment of Adam after one step is a tenth of the gradient: two processes of torchrun (gloo) with
+    four patches each have that of one process with eight, to rounding; and they stay together till a run by the
+    clock ends."""
+    plan = tmp_path / "small.toml"
+    plan.write_text(TOML)
+    common = (str(plan), "--data", str(pictures), "--device", "cpu")
+    gradients = []
+    for count in (1, 2):
+        run = tmp_path / f"of {count}"
+        torchrun(count, *common, "-o", str(run), "--set", "optimizer.steps=1")
+        state = torch.load(run / "state.pt", weights_only=True)["adam"]["state"]
+        gradients.append([moments["exp_avg"] for moments in state.values()])
+    assert len(gradients[0]) > 10
+    for alone, together in zip(*gradients, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5 * float(alone.abs().max()))
+    torchrun(2, *common, "-o", str(tmp_path / "long"), "--set", "optimizer.minutes=0.05", "--every", "0")
+    lines = [json.loads(line) for line in (tmp_path / "long" / "log.jsonl").read_text().splitlines()]
+    assert lines[-1]["share"] == 1 and lines[-1]["step"] > 2
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))  # only the leader writes
+
+
+def test_a_batch_that_does_not_divide(pictures: Path, tmp_path: Path) -> None:
+    """Patches are not divided between processes."""
+    with pytest.raises(ValueError, match="multiple of the 3 processes"):
+        training.train(recipe(), tmp_path / "run", root=pictures, team=Team(size=3))
+
+
+def test_plateaus_lower_the_rate(pictures: Path, tmp_path: Path) -> None:
+    """Judged every two steps, a run that cannot learn (its rate is all but zero) has its rate multiplied at each
+    judgement after the first, down to the floor; a resumed run goes on from there."""
+    plan = recipe(steps=20, rate=1e-12, floor=3e-13, factor=0.5, plateau=2, warmup=0, average=0.0)
+    training.train(plan, tmp_path / "run", root=pictures, every=0.0)
+    rates = [json.loads(line)["rate"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert rates[4:6] == [pytest.approx(5e-13)] * 2 and rates[6:] == [pytest.approx(3e-13)] * 14
+    state = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
+    assert state["scale"] == pytest.approx(0.3) and state["best"] > 10
+    with pytest.raises(ValueError, match="pictures to judge on"):
+        replace(plan, data=replace(plan.data, val=""))
+
+
+def test_a_run_on_a_part_of_the_store_at_a_time(pictures: Path, tmp_path: Path) -> None:
+    """With room for three of eight tiles, a resumed run has the same tiles at the same steps as one in one go."""
+    plan = recipe(steps=12)
+    plan = replace(plan, data=replace(plan.data, hold=3, stay=4))
+    whole = training.train(plan, tmp_path / "whole", root=pictures)
+
+    def stop(at: training.Progress) -> None:
+        if at.step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        training.train(plan, tmp_path / "broken", root=pictures, every=0.0, report=stop)
+    again = training.train(plan, tmp_path / "broken", root=pictures, resume=True)
+    left, right = weights.load(whole).state_dict(), weights.load(again).state_dict()
+    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_a_run_is_not_overwritten(pictures: Path, tmp_path: Path) -> None:

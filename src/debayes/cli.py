@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from debayes.model import Network
+    from debayes.training import Progress
 
 app = typer.Typer(
     name="debayes",
@@ -186,32 +188,97 @@ def evaluate(
 @app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A TOML file, as in recipes/.")],
-    run: Annotated[Path | None, typer.Option(help="The run's folder.", show_default="runs/RECIPE")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", "-o", help="The run's folder.", show_default="runs/RECIPE")
+    ] = None,
     data: Annotated[Path, typer.Option(envvar="DEBAYES_DATA", help="Where the recipe's data lie.")] = Path(),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last save.")] = False,
     set_: Annotated[list[str], typer.Option("--set", help="Change the recipe: optimizer.minutes=5.")] = [],  # noqa: B006
+    every: Annotated[float, typer.Option(min=0, help="Seconds between two saves.")] = 120.0,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write what TensorBoard shows to the run's folder.")
+    ] = False,
     device: Device = "auto",
 ) -> None:
-    """Train a network from a recipe."""
-    from rich.console import Console
+    """Train a network from a recipe.
 
+    Several GPUs: torchrun --nproc-per-node 8 -m debayes train RECIPE -o RUN. The recipe's batch is divided among
+    them. (Write -o: torchrun mistakes --run for an option of its own.)
+    """
     from debayes.recipe import read_recipe
-    from debayes.training import Progress
+    from debayes.team import join
     from debayes.training import train as run_training
-
-    console = Console(stderr=True)
-
-    def report(at: Progress) -> None:
-        val = f"  val {at.val_psnr:.2f} dB" if at.val_psnr is not None else ""
-        line = f"step {at.step}  {at.share:4.0%}  loss {at.loss:.4g}  {at.steps_per_second:.1f} it/s"
-        console.print(
-            f"{line}  {at.seconds_left:.0f} s left{val}", end="\n" if val or not console.is_terminal else "\r"
-        )
 
     plan = read_recipe(recipe, set_)
     folder = run or Path("runs") / recipe.stem
-    written = run_training(plan, folder, root=data, device=_device(device), resume=resume, report=report)
-    typer.echo(written)
+    with join(_device(device)) as team, _watch(folder, recipe.stem, tensorboard and team.leads) as report:
+        written = run_training(plan, folder, root=data, team=team, resume=resume, every=every, report=report)
+    if team.leads:
+        typer.echo(written)
+
+
+@app.command()
+def tiles(
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The store to make: a new folder.")],
+    size: Annotated[int, typer.Option(help="Side of a tile in pixels.")] = 256,
+    downscale: Annotated[
+        float, typer.Option(help="Make the pictures this much smaller first, which hides their own demosaicking.")
+    ] = 2.0,
+    count: Annotated[int, typer.Option(help="Tiles of each picture at most; 0 keeps all.")] = 8,
+    hard: Annotated[
+        float, typer.Option(help="The share of these that are the hardest to demosaick; chance picks the others.")
+    ] = 0.75,
+    quality: Annotated[int, typer.Option(help="Of the JPEGs in the store; 100 writes PNGs.")] = 95,
+    licence: Annotated[
+        str, typer.Option(help="The pictures' licence, for CREDITS.csv and the weights' card.")
+    ] = "",
+    json_: Json = False,
+) -> None:
+    """Make a store of training tiles: cut pictures up and keep the tiles that teach most."""
+    from debayes import image
+    from debayes.tiles import make
+
+    paths = [found for path in pictures for found in (image.find(path) if path.is_dir() else [path])]
+    with _progress("cutting tiles") as progress:
+        answer = make(
+            paths,
+            output,
+            size=size,
+            downscale=downscale,
+            count=count,
+            hard=hard,
+            quality=quality,
+            licence=licence,
+            progress=progress,
+        )
+    small = f"; {answer['small']} were too small" if answer["small"] else ""
+    _answer(answer, json_, f"{output}  {answer['tiles']} tiles of {answer['pictures']} pictures{small}")
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="A run's folder, or a folder of runs.")] = Path("runs"),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The plot: .png or .svg.", show_default="FOLDER/curves.png"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Compare training runs: a table of where each stands, and a plot of their curves."""
+    from debayes import curves
+
+    found = curves.read(folder)
+    target = output or folder / "curves.png"
+    curves.plot(found, target)
+    width = max(len(name) for name in found)
+    rows = [
+        f"{name:<{width}}  step {line['step']:>8}  {line['seconds'] / 60:6.1f} min  "
+        f"loss {line['loss']:<9.4g}  val {curves.best(lines)}"
+        for name, lines in found.items()
+        for line in lines[-1:]
+    ]
+    _answer({"plot": str(target), "runs": found}, json_, "\n".join([*rows, str(target)]))
 
 
 @app.command()
@@ -306,6 +373,7 @@ def _describe_model(name: str) -> dict[str, Any]:
         "recipe": card.recipe,
         "results": card.results,
         **card.notes,
+        "licences": json.loads(card.notes.get("licences", "{}")),
     }
 
 
@@ -334,5 +402,58 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
         yield lambda share: bar.update(task, completed=share)
 
 
+@contextmanager
+def _watch(folder: Path, name: str, tensorboard: bool) -> Iterator[Callable[["Progress"], None]]:
+    """What shows a training run: a live line on a terminal, plain lines in a pipe, TensorBoard if asked for."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    writer: Any = None
+    if tensorboard:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError('--tensorboard needs TensorBoard: pip install "debayes[watch]"') from None
+        writer = SummaryWriter(str(folder))
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=1.0)
+        val = ""
+
+        def report(at: "Progress") -> None:
+            nonlocal val
+            if at.val_psnr is not None:
+                val = f"  val {at.val_psnr:.2f} dB"
+            line = f"step {at.step}  loss {at.loss:.4g}{val}  {at.steps_per_second:.1f} it/s  {at.memory:.1f} GiB"
+            bar.update(task, completed=at.share, description=line)
+            if not console.is_terminal:
+                console.print(f"{at.share:4.0%}  {line}  {at.seconds_left:.0f} s left", soft_wrap=True)
+            if writer is not None:
+                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr"):
+                    if (value := getattr(at, key)) is not None:
+                        writer.add_scalar(key, value, at.step)
+
+        yield report
+    if writer is not None:
+        writer.close()
+
+
 def _answer(answer: Any, as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(answer, indent=2, allow_nan=False) if as_json else text)
+    typer.echo(json.dumps(_finite(answer), indent=2, allow_nan=False) if as_json else text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity (the PSNR of two equal pictures): null stands for it."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,23 +1,17 @@
-"""Training data: tiles held as uint8 on the training device, and the batches made of them there.
+"""Training batches, made on the training device of tiles that lie there as uint8.
 
 A batch depends on (seed, step) and nothing else: which tiles, where they are cut, how they are turned, what noise
 they get. So a run can stop anywhere and go on.
 """
 
-import zipfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from math import pi
 
-import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from numpy.typing import NDArray
 from torch import Tensor
 
-from debayes import cfa, image, noise
+from debayes import cfa, noise
 
 
 @dataclass(frozen=True)
@@ -32,46 +26,33 @@ class Batch:
     """Its bilinear interpolation x-tilde."""
 
 
-def load_tiles(sources: list[Path], *, size: int = 256) -> UInt8[Tensor, "n size size 3"]:
-    """Every size x size tile in zips and folders of pictures, on the CPU; larger pictures are cut into several."""
-    with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter
-        arrays = pool.map(_decode, (named for source in sources for named in _encoded(source)))
-        tiles = [tile for array in arrays for tile in _cut(array, size)]
-    if not tiles:
-        raise ValueError(f"no tile of {size}x{size} pixels in {', '.join(map(str, sources))}")
-    return torch.from_numpy(np.stack(tiles))
+# Random numbers that a grating is made of, and a patch beside its noise: tile, place (2), symmetry (3), noise
+# levels, whether it is a grating, the grating.
+GRATING_DRAWS = 12
+PATCH_DRAWS = 6 + noise.MAP_DRAWS + 1 + GRATING_DRAWS
 
 
-def _decode(named: tuple[str, bytes]) -> NDArray[Any]:
-    name, data = named
-    try:
-        return image.decode8(data)
-    except OSError as error:
-        raise ValueError(f"the training picture {name} cannot be read: {type(error).__name__}") from None
+def draw_gratings(draws: Float[Tensor, "b 12"], size: int) -> Float[Tensor, "b 3 {size} {size}"]:
+    """Stripes, weaves, edges and plain areas of two random colours, one for each row of uniform random numbers.
 
+    The pitch runs from 2.5 pixels, where moire begins, to a thousand, of which a patch sees an edge or nothing; the
+    flanks from a sine's to those of a sharp edge, never steeper than the grid carries.
+    """
+    angle, phase, phase2, pitch, pitch2, steep, weave = (draws[:, i, None, None] for i in range(7))
+    colors = draws[:, 7:10, None, None], (draws[:, 7:10] + draws[:, 9:12].flip(1)).remainder(1)[:, :, None, None]
+    y = torch.arange(size, device=draws.device).view(-1, 1)
+    x = torch.arange(size, device=draws.device)
+    sine, cosine = (2 * pi * angle).sin(), (2 * pi * angle).cos()
 
-def _encoded(source: Path) -> Iterator[tuple[str, bytes]]:
-    if zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as archive:
-            for name in sorted(archive.namelist()):
-                if Path(name).suffix.lower() in image.PICTURES:
-                    yield f"{source}: {name}", archive.read(name)
-    elif source.is_dir():
-        for path in image.find(source):
-            yield str(path), path.read_bytes()
-    else:
-        raise FileNotFoundError(f"training data {source} is neither a folder nor a zip of pictures")
+    def wave(along: Tensor, phase: Tensor, pitch: Tensor) -> Tensor:
+        frequency = 0.4 * 10 ** (-2.6 * pitch)
+        flank = 0.3 + steep * 0.3 / frequency
+        return torch.tanh(flank * (2 * pi * (frequency * along + phase)).sin()) / torch.tanh(flank)
 
-
-def _cut(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
-    height, width = array.shape[:2]
-    for top in range(0, height - size + 1, size):
-        for left in range(0, width - size + 1, size):
-            yield array[top : top + size, left : left + size]
-
-
-# Random numbers that a patch is made of, beside its noise: tile, place (2), symmetry (3), noise levels.
-PATCH_DRAWS = 6 + noise.MAP_DRAWS
+    stripes = wave(x * cosine + y * sine, phase, pitch)
+    crossed = stripes * wave(y * cosine - x * sine, phase2, pitch2)
+    share = 0.5 + 0.5 * torch.where(weave < 0.3, crossed, stripes).unsqueeze(1)
+    return colors[0] + (colors[1] - colors[0]) * share
 
 
 def draw(
@@ -91,10 +72,12 @@ def make_batch(
     low: float,
     high: float,
     varying: float,
+    gratings: float = 0.0,
 ) -> Batch:
     """Patches of the tiles through one of the eight symmetries, with a mosaic noisy as `noise.level_maps`.
 
-    A pure function of what `draw` gave, so that a training step can be compiled around it.
+    A share `gratings` of them is `draw_gratings` instead. A pure function of what `draw` gave, so that a training
+    step can be compiled around it.
     """
     n, size = tiles.shape[:2]
     patch = normal.shape[-1]
@@ -108,6 +91,11 @@ def make_batch(
     cut = tiles[integer(0, n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
     turned = torch.where(uniform[:, 5, None, None, None] < 0.5, cut, cut.mT)
     target = turned.float() / 255
-    levels = noise.level_maps(uniform[:, 6:], patch, patch, low=low, high=high, varying=varying)
+    if gratings:
+        drawn = draw_gratings(uniform[:, -GRATING_DRAWS:], patch)
+        target = torch.where(uniform[:, -GRATING_DRAWS - 1, None, None, None] < gratings, drawn, target)
+    levels = noise.level_maps(
+        uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
+    )
     mosaic = cfa.mosaic(target) + levels * normal
     return Batch(target, mosaic, cfa.interpolate(mosaic))

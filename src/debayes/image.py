@@ -161,6 +161,27 @@ def decode8(data: bytes) -> NDArray[Any]:
     return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
 
 
+def encode8(array: NDArray[Any], quality: int) -> bytes:
+    """A uint8 array (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    buffer = BytesIO()
+    form = "PNG" if quality == 100 else "JPEG"
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0)
+    return buffer.getvalue()
+
+
+def shrink8(array: NDArray[Any], factor: float) -> NDArray[Any]:
+    """A uint8 array (h, w, 3) made smaller by averaging over areas of factor x factor pixels."""
+    from PIL import Image
+
+    height, width = (max(1, int(side / factor)) for side in array.shape[:2])
+    box = (0, 0, width * factor, height * factor)
+    return np.asarray(Image.fromarray(array).resize((width, height), Image.Resampling.BOX, box=box))
+
+
 def _is_jpeg(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(3) == b"\xff\xd8\xff"

@@ -3,6 +3,8 @@
 Everything here is closed form and float32, whatever precision the network runs in.
 """
 
+from math import inf
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -102,18 +104,21 @@ def elbo(
 
 
 def precondition(
-    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float
+    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float, bend: float = inf
 ) -> NormalInverseGamma:
-    """The same posterior, whose `loc` passes its gradient on scaled: times gain v_q / (v_p + level²).
+    """The same posterior, but the gradient of `loc` is scaled by gain v_q / s² / sqrt(1 + (e / (bend s))²).
 
-    v_q = rate / concentration is the noise variance that the posterior claims, v_p that of the prior. The ELBO's
-    gradient for loc is count (loc - target) / v_q: a network that calls hard pixels noisy lowers their weight,
-    and learns them last; and a patch of sigma 1 weighs 400 times one of sigma 20. The natural gradient, which
-    divides by the Fisher information count / v_q of loc, has neither fault. This one is the natural gradient
-    weighed by 1 / (v_p + level²), which is close to the inverse of the error that is left, as a mean of PSNRs
-    asks for. The ELBO's value, its optimum at each pixel and the gradients of the other three maps stay.
+    v_q = rate / concentration is the noise variance that the posterior claims, s² = v_p + level² that of the prior
+    with a floor, e = loc - target. The ELBO's gradient for loc is count e / v_q: a network that calls hard pixels
+    noisy lowers their weight, and learns them last; and a patch of sigma 1 weighs 400 times one of sigma 20. The
+    natural gradient, which divides by the Fisher information count / v_q of loc, has neither fault. This one is the
+    natural gradient weighed by 1 / s², and bent, as a pseudo-Huber loss bends, where an error is large beside the
+    noise, so that a few hard pixels do not drown the plain ones. The ELBO's value, its optimum at each pixel and
+    the gradients of the other three maps stay.
     """
     with torch.no_grad():
-        scale = gain * (posterior.rate / posterior.concentration) / (prior.rate / prior.concentration + level**2)
-    loc = posterior.loc.detach() + scale * (posterior.loc - posterior.loc.detach())
+        scale = prior.rate / prior.concentration + level**2
+        bent = (1 + (posterior.loc - prior.loc).square() / (bend**2 * scale)).rsqrt()
+        factor = gain * (posterior.rate / posterior.concentration) / scale * bent
+    loc = posterior.loc.detach() + factor * (posterior.loc - posterior.loc.detach())
     return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)

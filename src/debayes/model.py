@@ -191,7 +191,8 @@ class _UNet(nn.Module):
         )
         self.up = nn.ModuleList(_stack(width, config.blocks) for width in upper)
         self.unpack = _conv(config.widths[0], 4 * config.tail, 1)
-        self.mix = _conv(config.tail + 3, config.tail)
+        self.mix = _conv(config.tail, config.tail)
+        self.look = _conv(3, config.tail)
         self.tail = _stack(config.tail, config.tail_blocks)
         self.maps = _conv(config.tail, 12, gain=0.01)
 
@@ -206,7 +207,7 @@ class _UNet(nn.Module):
         for blocks, grow in zip(reversed(self.up), reversed(self.grow), strict=True):
             x = blocks(F.pixel_shuffle(grow(x), 2) + skips.pop())
         x = F.pixel_shuffle(self.unpack(x), 2)
-        x = self.mix(torch.cat((x, base.to(x.dtype)), 1))
+        x = self.mix(x) + self.look(base)  # one convolution of both, but with channel counts that matrix units like
         return torch.as_tensor(self.maps(F.relu(self.tail(x))))
 
 

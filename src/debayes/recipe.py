@@ -22,6 +22,12 @@ class Data:
     """How many of them, from the first by name, are restored at each validation."""
     tile: int = 256
     """Pictures are cut into squares of this many pixels."""
+    hold: int = 100_000
+    """How many tiles lie on the device at once, 18 GiB of the usual size. If there are more, they take turns."""
+    stay: int = 2000
+    """How many steps each turn lasts."""
+    gratings: float = 0.0
+    """The share of patches that are drawn, stripes and weaves of two random colours, instead of cut from a tile."""
     credits: str = ""
     """Where the pictures come from and under which licences, for the weight file's card."""
 
@@ -57,6 +63,8 @@ class Loss:
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
     level: float = 4.0
     """With a gain: the noise level, in units of 1/255, below which patches gain no more weight."""
+    bend: float = 0.0
+    """With a gain: errors beyond this many noise levels pull no harder, as with an L1 loss; 0 is no such limit."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,17 @@ class Optimizer:
 
     rate: float = 1e-3
     """The highest learning rate, after the warm-up; a cosine brings it to 0 by the end."""
+    plateau: int = 0
+    """Instead of the cosine, as in the paper: judge every so many steps, and if the PSNR has not risen multiply the
+    rate by `factor`, down to `floor`."""
+    factor: float = 0.8
+    """What a plateau leaves of the rate."""
+    floor: float = 1e-4
+    """The least rate that plateaus lead to."""
     warmup: int = 500
     """Steps of linear warm-up, at most a tenth of the run."""
     batch: int = 64
-    """Patches a step."""
+    """Patches a step, of all processes together."""
     patch: int = 128
     """Side of a patch in pixels; a multiple of the network's stride."""
     clip: float = 2.0
@@ -109,6 +124,10 @@ class Recipe:
             raise ValueError(f"optimizer.patch ({self.optimizer.patch}) must fit into a tile ({self.data.tile})")
         if self.optimizer.batch < 1 or self.optimizer.patch < 1:
             raise ValueError("optimizer.batch and optimizer.patch must be 1 or more")
+        if self.optimizer.plateau and not self.data.val:
+            raise ValueError("optimizer.plateau needs pictures to judge on: name their folder in data.val")
+        if self.data.hold < 1 or self.data.stay < 1:
+            raise ValueError("data.hold and data.stay must be 1 or more")
         if not 0 <= self.noise.low <= self.noise.high:
             raise ValueError(f"noise levels are 0 <= low <= high, not {self.noise.low} and {self.noise.high}")
         if (self.optimizer.steps > 0) == (self.optimizer.minutes > 0):

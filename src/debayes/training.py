@@ -6,33 +6,47 @@ written whole or not at all, and `log.jsonl`, a line a save.
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from io import BytesIO
-from math import cos, isfinite, pi
+from math import cos, inf, isfinite, pi
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import data, evaluation, files, image, loss, weights
+from debayes import data, evaluation, files, image, loss, tiles, weights
 from debayes.model import Network
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Recipe
+from debayes.team import Team
 
 
-@dataclass
+@dataclass(frozen=True)
 class Progress:
-    """What the loop tells its caller after a step."""
+    """What the loop tells its caller every hundred steps and at each save."""
 
     step: int
     share: float
+    """How much of the run is done, 0 to 1."""
     loss: float
+    """Its mean over the steps since the last report."""
+    rate: float
+    """The learning rate."""
     steps_per_second: float
-    val_psnr: float | None
+    seconds: float
+    """Since the start."""
     seconds_left: float
+    memory: float
+    """The most memory used so far, in GiB; the device's if it has its own."""
+    val_psnr: float | None
+    """In dB, where the run was judged."""
 
 
 def train(
@@ -40,7 +54,7 @@ def train(
     run: Path,
     *,
     root: Path = Path(),
-    device: str = "cpu",
+    team: Team | None = None,
     resume: bool = False,
     every: float = 120.0,
     report: Callable[[Progress], None] | None = None,
@@ -49,53 +63,59 @@ def train(
 
     Data are looked for under `root`. Every `every` seconds the run is judged, logged and saved; with `resume` it
     goes on from the last save, bit for bit on a CPU if the length is in steps. CUDA trains in bfloat16 and
-    compiled, other devices in float32.
+    compiled, other devices in float32. Of a team, each process calls this; the leader writes and reports.
     """
-    choice, optimizer = torch.device(device), recipe.optimizer
+    team = team or Team()
+    device, optimizer = team.device, recipe.optimizer
     state_file, log_file, weight_file = run / "state.pt", run / "log.jsonl", run / "weights.safetensors"
     if state_file.exists() and not resume:
         raise FileExistsError(f"{run} holds a run already: go on with --resume, or choose another folder")
-    fast = choice.type == "cuda"
+    if optimizer.batch % team.size:
+        raise ValueError(f"optimizer.batch ({optimizer.batch}) must be a multiple of the {team.size} processes")
+    fast = device.type == "cuda"
     if fast:
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
 
-    tiles = data.load_tiles([root / name for name in recipe.data.train], size=recipe.data.tile).to(choice)
+    sources = [root / name for name in recipe.data.train]
+    store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=optimizer.seed)
     judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
     run.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(optimizer.seed)
     network = weights.load(recipe.start) if recipe.start else Network(recipe.network)
     if network.config != recipe.network:
         raise ValueError(f"the recipe's network is not that of {recipe.start}, which it starts from")
-    network = network.to(choice).train().requires_grad_(True)
+    network = network.to(device).train().requires_grad_(True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
-    averaged = Network(network.config).to(choice).requires_grad_(False)
-    averaged.load_state_dict(network.state_dict())
+    averaged = deepcopy(network).requires_grad_(False)
     adam = torch.optim.AdamW(
         network.parameters(), lr=0.0, betas=(0.9, 0.99), weight_decay=optimizer.decay, fused=fast
     )
-    step, spent, usual = 0, 0.0, torch.zeros((), device=choice)
+    step, spent, usual = 0, 0.0, torch.zeros((), device=device)
+    best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
     if resume and state_file.exists():
-        try:
-            state = torch.load(state_file, map_location=choice, weights_only=True)
-        except Exception as error:  # torch has many for a damaged file
-            raise ValueError(f"{state_file} cannot be read ({type(error).__name__}): start a new run") from None
-        if state["recipe"] != json.dumps(asdict(recipe)):
-            raise ValueError(f"{run} was started with another recipe: resume it with that one, or start a new run")
+        state = _read_state(state_file, recipe, device)
         network.load_state_dict(state["network"])
         averaged.load_state_dict(state["averaged"])
         adam.load_state_dict(state["adam"])
         step, spent, usual = state["step"], state["spent"], state["usual"]
-
-    generator = torch.Generator(choice)
+        best, scale = state["best"], state["scale"]
+    shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
+    generator = torch.Generator(device)
 
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
         levels = recipe.noise
         with torch.no_grad():
             batch = data.make_batch(
-                tiles, uniform, normal, low=levels.low / 255, high=levels.high / 255, varying=levels.varying
+                shelf.tiles,
+                uniform,
+                normal,
+                low=levels.low / 255,
+                high=levels.high / 255,
+                varying=levels.varying,
+                gratings=recipe.data.gratings,
             )
-        with torch.autocast(choice.type, torch.bfloat16, enabled=fast):
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
             return (posterior.loc - batch.target).square().mean()
@@ -112,28 +132,31 @@ def train(
         posterior = posterior.map(Tensor.float)
         if recipe.loss.gain:
             posterior = loss.precondition(
-                posterior, prior, level=recipe.loss.level / 255, gain=recipe.loss.gain / recipe.loss.count
+                posterior,
+                prior,
+                level=recipe.loss.level / 255,
+                gain=recipe.loss.gain / recipe.loss.count,
+                bend=recipe.loss.bend or inf,
             )
         return -loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
 
     if fast:
-        losses = torch.compile(losses)
+        # Replayed as CUDA graphs: launched one by one, the kernels of a step take longer to start than to run.
+        mark_static_address(shelf.tiles)
+        losses = torch.compile(losses, mode="reduce-overhead")
 
-    def save(val_psnr: float | None) -> None:
-        final = averaged if optimizer.average else network
-        card = weights.Card(
-            network.config,
-            recipe=asdict(recipe),
-            results={"val_psnr": val_psnr} if val_psnr is not None else {},
-            notes={
-                "data": recipe.data.credits,
-                "commit": _commit(),
-                "device": torch.cuda.get_device_name() if fast else choice.type,
-                "torch": torch.__version__,
-                "steps": str(step),
-                "minutes": f"{spent / 60:.1f}",
-            },
-        )
+    def save(at: Progress) -> None:
+        notes = {
+            "data": recipe.data.credits,
+            "licences": json.dumps(tiles.licences(sources)),
+            "commit": _commit(),
+            "device": torch.cuda.get_device_name() if fast else device.type,
+            "torch": torch.__version__,
+            "steps": str(step),
+            "minutes": f"{spent / 60:.1f}",
+        }
+        results = {"val_psnr": at.val_psnr} if at.val_psnr is not None else {}
+        card = weights.Card(network.config, recipe=asdict(recipe), results=results, notes=notes)
         state = {
             "recipe": json.dumps(asdict(recipe)),
             "network": network.state_dict(),
@@ -142,27 +165,35 @@ def train(
             "step": step,
             "spent": spent,
             "usual": usual,
+            "best": best,
+            "scale": scale,
         }
         with files.replace(state_file) as temporary, temporary.open("wb") as file:
             buffer = BytesIO()  # torch.save to a full disk raises no OSError
             torch.save(state, buffer)
             file.write(buffer.getbuffer())
-        weights.save(final, weight_file, card)
+        weights.save(averaged if optimizer.average else network, weight_file, card)
+        with log_file.open("a") as log:
+            log.write(json.dumps(asdict(at)) + "\n")
 
     started, marked = time.monotonic() - spent, time.monotonic()
-    first, pending = step, torch.zeros((), device=choice)
+    first, pending = step, torch.zeros((), device=device)
     while True:
         share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
         if share >= 1:
             break
-        # A cosine to zero, after a warm-up that at most takes a tenth of the run.
+        # A cosine to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
         ramp = min(1.0, (step + 1) / optimizer.warmup if optimizer.warmup else 1.0, 10 * share + 1e-3)
+        level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 0.5 * (1 + cos(pi * share))
         for group in adam.param_groups:
-            group["lr"] = optimizer.rate * ramp * 0.5 * (1 + cos(pi * share))
+            group["lr"] = optimizer.rate * ramp * level
+        shelf.turn(step)
         generator.manual_seed((optimizer.seed << 32) + step)
-        objective = losses(*data.draw(optimizer.batch, optimizer.patch, generator=generator))
+        drawn = data.draw(optimizer.batch, optimizer.patch, generator=generator)
         adam.zero_grad(set_to_none=True)
+        objective = losses(*map(team.part, drawn))
         objective.backward()  # type: ignore[no-untyped-call]
+        team.average_gradients(network)
         usual = _clip(network, optimizer.clip, usual)
         adam.step()
         if optimizer.average:
@@ -175,32 +206,60 @@ def train(
         if not fast or step % 20 == 0:  # reading the clock of a queue that runs ahead means waiting for it
             if fast:
                 torch.cuda.synchronize()
-            spent = time.monotonic() - started
+            spent = team.agree(time.monotonic() - started)
         last = spent >= 60 * optimizer.minutes if optimizer.minutes else step >= optimizer.steps
-        due = time.monotonic() - marked >= every
-        if last or due or step % 100 == 0:
-            mean = float(pending) / (step - first)
-            if not isfinite(mean):
-                raise FloatingPointError(
-                    f"the loss is not finite at step {step}; "
-                    + (f"the last good state is {state_file}" if state_file.exists() else "nothing was saved yet")
-                )
-            speed = step / max(spent, 1e-9)
-            left = 60 * optimizer.minutes - spent if optimizer.minutes else (optimizer.steps - step) / speed
-            val_psnr = None
-            if last or due:
-                if judges:
-                    val_psnr = _judge(averaged if optimizer.average else network, judges)
-                save(val_psnr)
-                line = {"step": step, "seconds": round(spent, 1), "loss": mean, "val_psnr": val_psnr}
-                with log_file.open("a") as log:
-                    log.write(json.dumps(line) + "\n")
-                marked = time.monotonic()
-            share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
-            if report is not None:
-                report(Progress(step, min(1.0, share), mean, speed, val_psnr, max(0.0, left)))
-            first, pending = step, torch.zeros((), device=choice)
+        due = team.leads and time.monotonic() - marked >= every
+        judged = bool(optimizer.plateau) and step % optimizer.plateau == 0
+        if not (last or due or judged or step % 100 == 0):
+            continue
+        # Of a team, the others only come here together: for the mean loss, and for the PSNR at a plateau.
+        together = last or judged or step % 100 == 0
+        mean = (team.average(pending) if together else float(pending)) / (step - first)
+        if not isfinite(mean):
+            raise FloatingPointError(
+                f"the loss is not finite at step {step}; "
+                + (f"the last good state is {state_file}" if state_file.exists() else "nothing was saved yet")
+            )
+        val_psnr = None
+        if judges and team.leads and (last or due or judged):
+            val_psnr = _judge(averaged if optimizer.average else network, judges)
+        if judged:
+            found = team.agree(val_psnr or 0.0)
+            scale = scale if found > best else max(scale * optimizer.factor, optimizer.floor / optimizer.rate)
+            best = max(best, found)
+        speed = step / max(spent, 1e-9)
+        left = 60 * optimizer.minutes - spent if optimizer.minutes else (optimizer.steps - step) / speed
+        share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
+        at = Progress(
+            step=step,
+            share=min(1.0, share),
+            loss=mean,
+            rate=adam.param_groups[0]["lr"],
+            steps_per_second=speed,
+            seconds=spent,
+            seconds_left=max(0.0, left),
+            memory=_memory(device),
+            val_psnr=val_psnr,
+        )
+        if team.leads and (last or due):
+            save(at)
+            marked = time.monotonic()
+        if team.leads and report is not None:
+            report(at)
+        if together:
+            first, pending = step, torch.zeros((), device=device)
     return weight_file
+
+
+def _read_state(file: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:
+    """What a run saved of itself, if it was started with this recipe."""
+    try:
+        state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+    except Exception as error:  # torch has many for a damaged file
+        raise ValueError(f"{file} cannot be read ({type(error).__name__}): start a new run") from None
+    if state["recipe"] != json.dumps(asdict(recipe)):
+        raise ValueError(f"{file.parent} was started with another recipe: resume it with that one, or start anew")
+    return state
 
 
 def _clip(network: Network, limit: float, usual: Tensor) -> Tensor:
@@ -222,6 +281,18 @@ def _judge(network: Network, pictures: list[Path]) -> float:
     scores = evaluation.evaluate(network, pictures, (5.0, 10.0, 15.0))
     network.train()
     return sum(s.psnr for s in scores) / len(scores)
+
+
+def _memory(device: torch.device) -> float:
+    """The most memory that was in use so far, in GiB."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    if sys.platform == "win32":
+        return 0.0  # Windows has no such count
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**30 if sys.platform == "darwin" else 2**20)
 
 
 def _commit() -> str:
