@@ -175,20 +175,29 @@ def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     bilinear, ours = (float(line.split("|")[2].split("/")[0]) for line in lines[2:])
     assert ours > bilinear + 1
     monkeypatch.setenv("DEBAYES_DATA", str(photo.parent))
-    assert run(monkeypatch, "evaluate", "--data", "set", "--sigma", 5, "--json") == 0
-    scores = json.loads(capsys.readouterr().out)
-    assert [score["model"] for score in scores] == ["bilinear", "wild-s"]
-    assert scores[1]["psnr"] == pytest.approx(ours, abs=0.006)
+    where = photo.parent / "out.json"
+    several = ("--sigma", 5, 15, "--pattern", "rggb", "GBRG", "--baseline", "bilinear", "--ensemble")
+    assert (
+        run(monkeypatch, "evaluate", "--data", "set", *several, "--json", where, "--csv", photo.parent / "o.csv")
+        == 0
+    )
+    assert capsys.readouterr().out.splitlines()[0].count("σ=") == 4
+    found = json.loads(where.read_text())
+    assert {row["method"] for row in found["means"]} == {"bilinear", "wild-s", "wild-s, ensemble"}
+    scores = {(row["method"], row["pattern"], row["sigma"]): row["psnr"] for row in found["pictures"]}
+    assert len(scores) == 12 and scores["wild-s", "RGGB", 5.0] == pytest.approx(ours, abs=0.006)
+    assert scores["wild-s, ensemble", "GBRG", 5.0] > scores["wild-s", "GBRG", 5.0]
+    assert len((photo.parent / "o.csv").read_text().splitlines()) == 13
 
 
-def test_a_perfect_score_is_null_in_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_perfect_score_is_null_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain noise-free picture is interpolated without error: an infinite PSNR, which JSON cannot say."""
     (tmp_path / "set").mkdir()
     Image.fromarray(np.full((16, 16, 3), 255, dtype=np.uint8)).save(tmp_path / "set" / "white.png")
-    assert run(monkeypatch, "evaluate", "--data", tmp_path / "set", "--sigma", 0, "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["psnr"] is None
+    assert (
+        run(monkeypatch, "evaluate", "--data", tmp_path / "set", "--sigma", 0, "--json", tmp_path / "o.json") == 0
+    )
+    assert json.loads((tmp_path / "o.json").read_text())["means"][0]["psnr"] is None
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,6 +234,10 @@ BAD_INPUT = {
     "an unknown format": (["simulate", "color.png", "-o", "s", "--to", "gif"], "tiff, npy or png"),
     "a file as folder": (["simulate", "color.png", "-o", "photo.jpg"], "photo.jpg"),
     "an unknown set": (["evaluate", "--data", "kodak99"], "there is no folder of pictures"),
+    "an unknown baseline": (["evaluate", "--data", ".", "--baseline", "ahd"], "bilinear, malvar"),
+    "negative noise to judge": (["evaluate", "--data", "grey", "--sigma", "-1"], "0 or more, not -1"),
+    "a grey picture to judge": (["evaluate", "--data", "grey"], "a colour picture"),
+    "scores into no folder": (["evaluate", "--data", "grey", "--json", "no/o.json"], "does not exist"),
     "a set without pictures": (["evaluate", "--data", "folder.png"], "holds no pictures"),
     "the mosaic as output": (["restore", "M", "-o", "M"], "is the mosaic itself"),
     "a JPEG in disguise": (["restore", "disguise.png", "-o", "out.png"], "lossy compression"),
@@ -248,6 +261,8 @@ def test_bad_input(
     folder = mosaic.parent
     monkeypatch.chdir(folder)
     (folder / "folder.png").mkdir()
+    (folder / "grey").mkdir()
+    Image.fromarray(np.zeros((32, 32), dtype=np.uint8)).save("grey/grey.png")
     Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save("color.png")
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save("photo.jpg")
     np.save("nan.npy", np.full((8, 8), np.nan))

@@ -7,7 +7,7 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio
 
 import debayes
-from debayes import cfa, evaluation, image
+from debayes import baselines, cfa, evaluation, image
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_scores_are_those_of_the_protocol(pictures: list[Path]) -> None:
 
 
 def test_bilinear_is_the_baseline(pictures: list[Path]) -> None:
-    """Without a network the interpolation is judged, which has no noise map."""
-    (score,) = evaluation.evaluate(None, pictures[:1], (10.0,))
+    """The interpolation is judged as it is, borders and all, and has no noise map."""
+    (score,) = evaluation.evaluate(baselines.find("bilinear"), pictures[:1], (10.0,))
     truth = image.read(pictures[0])
     mosaic = evaluation.noisy_mosaic(truth, 10 / 255, pattern="RGGB", seed="a.png")
     error = (cfa.interpolate(mosaic[None])[0].clamp(0, 1) - truth).square().mean()
@@ -60,4 +60,4 @@ def test_noise_is_seeded_by_name_and_level() -> None:
 def test_negative_levels_are_refused(pictures: list[Path]) -> None:
     """A sentence names the level."""
     with pytest.raises(ValueError, match="0 or more, not -5"):
-        evaluation.evaluate(None, pictures, (-5.0,))
+        evaluation.evaluate(baselines.find("bilinear"), pictures, (-5.0,))

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from skimage import data
 
-from debayes import evaluation, image, training, weights
+from debayes import baselines, evaluation, image, training, weights
 from debayes.model import Config
 from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
 from debayes.team import Team
@@ -51,7 +51,7 @@ def test_a_short_training_learns(kind: str, pictures: Path, tmp_path: Path) -> N
     plan = replace(plan, loss=replace(plan.loss, kind=kind))
     file = training.train(plan, tmp_path / "run", root=pictures)
     judges = image.find(pictures / "train")
-    before = evaluation.average(evaluation.evaluate(None, judges, (15.0,)), 15.0)[0]
+    before = evaluation.average(evaluation.evaluate(baselines.find("bilinear"), judges, (15.0,)), 15.0)[0]
     psnr, _, noise_error = evaluation.average(evaluation.evaluate(weights.load(file), judges, (15.0,)), 15.0)
     assert psnr > before + 3
     if kind == "elbo":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from debayes.model import Network
@@ -150,39 +151,74 @@ def info(
     _answer(cards, json_, text or "no model is shipped with this installation")
 
 
-@app.command()
+class _Lists(TyperCommand):
+    """A command whose options take several values: --sigma 5 10 15 is --sigma 5 --sigma 10 --sigma 15."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        several = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
+        spread: list[str] = []
+        current = ""
+        for arg in args:
+            if arg.startswith("-"):
+                current = arg if arg in several else ""
+            elif current and spread[-1] != current:
+                spread.append(current)
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@app.command(cls=_Lists)
 def evaluate(
-    data: Annotated[list[str], typer.Option(help="A folder of pictures, or its name under $DEBAYES_DATA/bench.")],
+    data: Annotated[list[str], typer.Option(help="Folders of pictures, or their names under $DEBAYES_DATA/bench.")],
     model: Annotated[list[str], typer.Option("--model", "-m", help="Shipped names or weight files.")] = ["wild-s"],  # noqa: B006 - typer copies it
+    baseline: Annotated[
+        list[str],
+        typer.Option(help="bilinear, malvar, menon, demosaicnet; +bm3d after it denoises, told the noise level."),
+    ] = ["bilinear"],  # noqa: B006
     sigma: Annotated[list[float], typer.Option(help="Noise levels, in units of 1/255.")] = [5.0, 10.0, 15.0],  # noqa: B006
-    pattern: Pattern = "RGGB",
-    ensemble: Ensemble = False,
+    pattern: Annotated[list[str], typer.Option(help="RGGB, BGGR, GRBG or GBRG.")] = ["RGGB"],  # noqa: B006
+    ensemble: Annotated[
+        bool, typer.Option("--ensemble/--no-ensemble", help="Also each model averaged over the eight symmetries.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
-    json_: Json = False,
+    json_: Annotated[Path | None, typer.Option("--json", help="Also write every score to this file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write each picture's scores to this file.")] = None,
 ) -> None:
-    """Score models on folders of pictures under the README's protocol: PSNR / SSIM, beside bilinear interpolation.
+    """Score models on folders of pictures under the README's protocol: PSNR / SSIM, beside baselines.
 
-    Options repeat: --sigma 5 --sigma 10.
+    Options take several values: --data kodak24 mcm18 --sigma 5 10 15. For sets that others published scores of,
+    these stand below.
     """
-    from debayes import evaluation, image
+    from debayes import baselines, cfa, evaluation, files, image, reports
 
+    for path in (json_, csv):
+        if path is not None:
+            files.check_target(path)
+    patterns = [cfa.check_pattern(name.upper()) for name in pattern]
     folders = {name: image.find(_data_folder(name))[:limit] for name in data}
-    networks = {"bilinear": None, **{name: _network(name, device) for name in model}}
-    rows, scores = [], []
-    for name, network in networks.items():
-        cells = []
+    methods: dict[str, tuple[Network | baselines.Baseline, bool]] = {}
+    for name in baseline:
+        methods[name] = (baselines.find(name), False)
+    for name in model:
+        network = _network(name, device)
+        methods[name] = (network, False)
+        if ensemble:
+            methods[f"{name}, ensemble"] = (network, True)
+    scores = {}
+    for name, (method, eightfold) in methods.items():
         for folder, pictures in folders.items():
-            with _progress(f"{name} on {folder}") as progress:
-                found = evaluation.evaluate(
-                    network, pictures, sigma, pattern=pattern.upper(), ensemble=ensemble, progress=progress
-                )
-            scores += [{"model": name, "data": folder, "ensemble": ensemble, **vars(score)} for score in found]
-            cells += ["{:.2f} / {:.4f}".format(*evaluation.average(found, level)[:2]) for level in sigma]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    heads = [f"{folder} σ={level:g}" for folder in folders for level in sigma]
-    table = [f"| PSNR dB / SSIM | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows]
-    _answer(scores, json_, "\n".join(table))
+            for cell in patterns:
+                with _progress(f"{name} on {folder}") as progress:
+                    scores[name, folder, cell] = evaluation.evaluate(
+                        method, pictures, sigma, pattern=cell, ensemble=eightfold, progress=progress
+                    )
+    found = reports.records(scores, sigma)
+    typer.echo(reports.markdown(scores, sigma, compare=limit is None))
+    if json_ is not None:
+        files.write_text(json_, json.dumps(_finite(found), indent=2, allow_nan=False))
+    if csv is not None:
+        files.write_text(csv, reports.comma_separated(found["pictures"]))
 
 
 @app.command()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from debayes import cfa, image, metrics, noise
+from debayes.baselines import Baseline
 from debayes.model import Network
 from debayes.restoration import restore
 
@@ -35,7 +36,7 @@ class Score:
 
 
 def evaluate(
-    network: Network | None,
+    method: Network | Baseline,
     pictures: Sequence[Path],
     sigmas: Sequence[float],
     *,
@@ -45,7 +46,7 @@ def evaluate(
 ) -> list[Score]:
     """The scores of every picture at every noise level (in units of 1/255), pictures in the outer loop.
 
-    Without a network, bilinear interpolation is judged instead: the row every method must beat.
+    The method is a network, which is not told the noise level, or one of `baselines`, which is.
     """
     for sigma in sigmas:
         noise.check_sigma(sigma)
@@ -55,11 +56,11 @@ def evaluate(
         target = target[:, : target.shape[1] // 2 * 2, : target.shape[2] // 2 * 2]
         for j, sigma in enumerate(sigmas):
             mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=path.name)
-            if network is None:
-                mean, level = cfa.interpolate(mosaic[None], pattern)[0], None
-            else:
-                posterior = restore(network, mosaic, pattern, ensemble=ensemble)
+            if isinstance(method, Network):
+                posterior = restore(method, mosaic, pattern, ensemble=ensemble)
                 mean, level = posterior.mean, posterior.noise_variance.sqrt()
+            else:
+                mean, level = method(mosaic, pattern, sigma / 255), None
             mean = mean.clamp(0, 1)
             error = None if level is None or sigma == 0 else float((255 * level / sigma - 1).abs().median())
             scores.append(

@@ -29,3 +29,9 @@ def replace(path: Path) -> Iterator[Path]:
         raise OSError(f"{path} could not be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, with a line end after its last line."""
+    with replace(path) as temporary:
+        temporary.write_text(text.rstrip("\n") + "\n")
