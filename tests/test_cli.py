@@ -246,9 +246,10 @@ BAD_INPUT = {
     "two pictures of one name": (["simulate", "color.png", "color.png", "-o", "s"], "the same name"),
     "endless noise": (["simulate", "color.png", "-o", "s", "--sigma", "inf"], "0 or more, not inf"),
     "a demo of negative noise": (["demo", "-o", "folder.png", "--sigma", "-1"], "0 or more, not -1"),
-    "a missing recipe": (["train", "no.toml"], "there is no recipe"),
+    "a missing recipe": (["train", "no.toml"], "there is no such recipe"),
+    "a folder as recipe": (["train", "grey"], "grey is a folder"),
     "no runs": (["runs", "."], "holds no run"),
-    "a store of nothing": (["tiles", "gone.png", "-o", "store"], "gone.png"),
+    "a store of nothing": (["tiles", "gone.png", "-o", "store"], "there is no file gone.png"),
     "a store that exists": (["tiles", "gone.png", "-o", "."], "exists already"),
 }
 

@@ -6,7 +6,7 @@ from debayes import cfa, data
 
 
 def batch_of(tiles: torch.Tensor, seed: int, *, high: float = 0.0, n: int = 200, patch: int = 8) -> data.Batch:
-    uniform, normal = data.draw(n, patch, generator=torch.Generator().manual_seed(seed))
+    uniform, normal = data.draw(n, patch, seed=seed, step=0, generator=torch.Generator())
     return data.make_batch(tiles, uniform, normal, low=0.0, high=high, varying=0.5)
 
 
@@ -38,8 +38,17 @@ def test_patches_are_pieces_of_tiles_through_all_symmetries() -> None:
     assert torch.equal(batch.observed, cfa.interpolate(batch.mosaic))
 
 
+def test_seed_and_step_both_count() -> None:
+    """The same seed and step give the same numbers, another of either gives others."""
+    first, again, seed, step = (
+        data.draw(2, 4, seed=seed, step=step, generator=torch.Generator())[0]
+        for seed, step in ((0, 5), (0, 5), (7, 5), (0, 6))
+    )
+    assert torch.equal(first, again) and not torch.equal(first, seed) and not torch.equal(first, step)
+
+
 def test_a_batch_depends_on_its_seed_only() -> None:
-    """The same generator state gives the same batch; another gives another."""
+    """The same seed gives the same batch; another gives another."""
     tiles = torch.randint(0, 255, (5, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     first, second, third = (batch_of(tiles, seed, high=0.1) for seed in (1, 1, 2))
     assert torch.equal(first.mosaic, second.mosaic) and not torch.equal(first.mosaic, third.mosaic)
@@ -55,6 +64,8 @@ def test_gratings_are_stripes_of_two_colours() -> None:
     for picture in drawn:
         centred = picture.flatten(1) - picture.flatten(1).mean(1, keepdim=True)
         assert float(torch.linalg.svdvals(centred)[1]) < 1e-3  # one direction of colour only
+    contrast = drawn.amax((2, 3)) - drawn.amin((2, 3))
+    assert float(contrast.amax(0).min()) > 0.7  # each colour can go from nothing to all
     draws[:, 0], draws[:, 6], draws[:, 5] = 0, 1, 0  # along x, no weave, sines
     draws[:25, 3], draws[25:, 3] = 0, 1
     fine, plain = data.draw_gratings(draws, 100).split(25)
@@ -66,7 +77,7 @@ def test_gratings_are_stripes_of_two_colours() -> None:
 def test_a_share_of_the_patches_is_drawn() -> None:
     """gratings = 0.3 replaces that share of the patches, and leaves the others as they were."""
     tiles = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)
-    uniform, normal = data.draw(2000, 8, generator=torch.Generator().manual_seed(0))
+    uniform, normal = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
     batch = data.make_batch(tiles, uniform, normal, low=0.0, high=0.0, varying=0.5, gratings=0.3)
     kept = (batch.target == 128 / 255).flatten(1).all(1)
     assert 0.67 < float(kept.float().mean()) < 0.73

@@ -185,11 +185,52 @@ def test_a_run_is_not_overwritten(pictures: Path, tmp_path: Path) -> None:
         training.train(recipe(steps=2), tmp_path / "run", root=pictures)
 
 
+def test_ctrl_c_saves_the_run(pictures: Path, tmp_path: Path) -> None:
+    """An interrupted command saves, says how to go on and ends with 130; resumed, it has the weights of a run in
+    one go, and a log that tells no step twice."""
+    plan = tmp_path / "small.toml"
+    plan.write_text(TOML + "steps = 150\n")
+    common = [sys.executable, "-m", "debayes", "train", str(plan), "--data", str(pictures), "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run([*common, "-o", str(whole)], env=environment, check=True, capture_output=True)
+    process = subprocess.Popen([*common, "-o", str(broken)], env=environment, stderr=subprocess.PIPE)
+    while process.poll() is None and not (broken / "log.jsonl").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130 and b"go on with --resume" in said
+    with (broken / "log.jsonl").open("a") as log:
+        log.write('{"step": 1')  # as a kill would leave it
+    subprocess.run([*common, "-o", str(broken), "--resume"], env=environment, check=True, capture_output=True)
+    left, right = (weights.load(run / "weights.safetensors").state_dict() for run in (whole, broken))
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    steps = [json.loads(line)["step"] for line in (broken / "log.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps)) and steps[-1] == 150
+
+
+def test_pictures_to_judge_on_are_read_first(pictures: Path, tmp_path: Path) -> None:
+    """A grey picture among them is named before the first step, and no folder is left behind."""
+    (tmp_path / "val").mkdir()
+    Image.fromarray(data.camera()[:64, :64]).save(tmp_path / "val" / "grey.png")
+    plan = recipe(steps=2)
+    with pytest.raises(ValueError, match=r"grey\.png: a colour picture"):
+        training.train(
+            replace(plan, data=replace(plan.data, val=str(tmp_path / "val"))), tmp_path / "r", root=pictures
+        )
+    assert not (tmp_path / "r").exists()
+
+
 def test_what_cannot_be_resumed(pictures: Path, tmp_path: Path) -> None:
-    """Another recipe's run and a damaged state are refused with a sentence."""
+    """Nothing, another recipe's run and a damaged state are refused with a sentence."""
+    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+        training.train(recipe(steps=2), tmp_path / "run", root=pictures, resume=True)
     training.train(recipe(steps=2), tmp_path / "run", root=pictures)
     with pytest.raises(ValueError, match="another recipe"):
         training.train(recipe(steps=3), tmp_path / "run", root=pictures, resume=True)
+    torch.save({"step": 1}, tmp_path / "run" / "state.pt")
+    with pytest.raises(ValueError, match="not what a run of this version saved"):
+        training.train(recipe(steps=2), tmp_path / "run", root=pictures, resume=True)
     (tmp_path / "run" / "state.pt").write_bytes(b"half")
     with pytest.raises(ValueError, match="cannot be read"):
         training.train(recipe(steps=2), tmp_path / "run", root=pictures, resume=True)
@@ -205,7 +246,7 @@ def test_a_run_by_the_clock_ends_annealed(pictures: Path, tmp_path: Path) -> Non
 def test_a_loss_that_is_not_finite_stops_the_run(pictures: Path, tmp_path: Path) -> None:
     """A learning rate that is absurd ends in a sentence with the step, not in a ruined weight file."""
     with pytest.raises(FloatingPointError, match="not finite at step"):
-        training.train(recipe(steps=40, rate=1e30, warmup=0, clip=0.0), tmp_path / "run", root=pictures, every=1e9)
+        training.train(recipe(steps=40, rate=1e3, warmup=0, clip=0.0), tmp_path / "run", root=pictures, every=1e9)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
 
 

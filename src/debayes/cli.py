@@ -1,9 +1,12 @@
 """The `debayes` command: one thin function a job. Heavy modules are imported inside, so `--help` is instant."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,8 +250,14 @@ def train(
 
     plan = read_recipe(recipe, set_)
     folder = run or Path("runs") / recipe.stem
-    with join(_device(device)) as team, _watch(folder, recipe.stem, tensorboard and team.leads) as report:
-        written = run_training(plan, folder, root=data, team=team, resume=resume, every=every, report=report)
+    with join(_device(device)) as team, _watch(folder, recipe.stem, tensorboard) as report, _interrupt() as stop:
+        written = run_training(
+            plan, folder, root=data, team=team, resume=resume, every=every, stop=stop, report=report
+        )
+        stopped = stop()
+    if team.leads and stopped:
+        typer.echo(f"stopped, and saved: go on with --resume ({folder})", err=True)
+        raise typer.Exit(130)
     if team.leads:
         typer.echo(written)
 
@@ -345,12 +354,14 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-        sys.stderr.write(f"debayes: {_sentence(error)}\n")
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+            sys.stderr.write(f"debayes: {_sentence(error)}\n")
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
-        sys.stderr.write("debayes: there is not enough memory: close other programs, or use a smaller --tile\n")
+        cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"
+        sys.stderr.write(f"debayes: there is not enough memory: close other programs, or use {cure}\n")
         sys.exit(2)
 
 
@@ -385,8 +396,6 @@ def _network(model: str, device: str) -> "Network":
 
 def _data_folder(name: str) -> Path:
     """A folder as given, or a set of that name under $DEBAYES_DATA/bench or $DEBAYES_DATA."""
-    import os
-
     root = os.environ.get("DEBAYES_DATA")
     places = [Path(name)] + ([Path(root) / "bench" / name, Path(root) / name] if root else [])
     for place in places:
@@ -445,13 +454,9 @@ def _watch(folder: Path, name: str, tensorboard: bool) -> Iterator[Callable[["Pr
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ModuleNotFoundError('--tensorboard needs TensorBoard: pip install "debayes[watch]"')
     writer: Any = None
-    if tensorboard:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError('--tensorboard needs TensorBoard: pip install "debayes[watch]"') from None
-        writer = SummaryWriter(str(folder))
     console = Console(stderr=True)
     columns = (
         TextColumn(name),
@@ -465,21 +470,44 @@ def _watch(folder: Path, name: str, tensorboard: bool) -> Iterator[Callable[["Pr
         val = ""
 
         def report(at: "Progress") -> None:
-            nonlocal val
+            nonlocal val, writer
             if at.val_psnr is not None:
                 val = f"  val {at.val_psnr:.2f} dB"
             line = f"step {at.step}  loss {at.loss:.4g}{val}  {at.steps_per_second:.1f} it/s  {at.memory:.1f} GiB"
             bar.update(task, completed=at.share, description=line)
             if not console.is_terminal:
                 console.print(f"{at.share:4.0%}  {line}  {at.seconds_left:.0f} s left", soft_wrap=True)
-            if writer is not None:
+            if tensorboard:
+                if writer is None:  # not before: a run that is refused must not be touched
+                    from torch.utils.tensorboard import SummaryWriter
+
+                    writer = SummaryWriter(str(folder))
                 for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr"):
                     if (value := getattr(at, key)) is not None:
                         writer.add_scalar(key, value, at.step)
 
-        yield report
-    if writer is not None:
-        writer.close()
+        try:
+            yield report
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+@contextmanager
+def _interrupt() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, so that a run can be saved first; a second one ends it at once."""
+    pressed = False
+
+    def note(*_: object) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _answer(answer: Any, as_json: bool, text: str) -> None:

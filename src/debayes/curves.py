@@ -16,13 +16,16 @@ def read(folder: Path) -> dict[str, list[Line]]:
     logs = sorted(folder.rglob("log.jsonl"))
     runs = {}
     for log in logs:
-        try:
-            lines = [json.loads(line) for line in log.read_text().splitlines() if line]
-            names = {key for line in lines for key in ("step", "seconds", "loss", "val_psnr") if key not in line}
-        except (ValueError, TypeError):
-            names = {"JSON"}
-        if names:
-            raise ValueError(f"{log} is not the log of a run: its lines lack {', '.join(sorted(names))}")
+        lines = []
+        for text in log.read_text().splitlines():
+            try:
+                lines.append(json.loads(text))
+            except ValueError:
+                continue  # a run that was killed may leave half a line
+        if any(key not in line for line in lines for key in ("step", "seconds", "loss", "val_psnr")):
+            raise ValueError(
+                f"{log} is not the log of a run: lines with step, seconds, loss and val_psnr were expected"
+            )
         if lines:
             name = log.parent.relative_to(folder).as_posix()
             runs[folder.resolve().name if name == "." else name] = lines

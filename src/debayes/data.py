@@ -7,6 +7,7 @@ they get. So a run can stop anywhere and go on.
 from dataclasses import dataclass
 from math import pi
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -28,18 +29,18 @@ class Batch:
 
 # Random numbers that a grating is made of, and a patch beside its noise: tile, place (2), symmetry (3), noise
 # levels, whether it is a grating, the grating.
-GRATING_DRAWS = 12
+GRATING_DRAWS = 13
 PATCH_DRAWS = 6 + noise.MAP_DRAWS + 1 + GRATING_DRAWS
 
 
-def draw_gratings(draws: Float[Tensor, "b 12"], size: int) -> Float[Tensor, "b 3 {size} {size}"]:
+def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3 {size} {size}"]:
     """Stripes, weaves, edges and plain areas of two random colours, one for each row of uniform random numbers.
 
     The pitch runs from 2.5 pixels, where moire begins, to a thousand, of which a patch sees an edge or nothing; the
     flanks from a sine's to those of a sharp edge, never steeper than the grid carries.
     """
     angle, phase, phase2, pitch, pitch2, steep, weave = (draws[:, i, None, None] for i in range(7))
-    colors = draws[:, 7:10, None, None], (draws[:, 7:10] + draws[:, 9:12].flip(1)).remainder(1)[:, :, None, None]
+    first, second = draws[:, 7:10, None, None], draws[:, 10:13, None, None]
     y = torch.arange(size, device=draws.device).view(-1, 1)
     x = torch.arange(size, device=draws.device)
     sine, cosine = (2 * pi * angle).sin(), (2 * pi * angle).cos()
@@ -52,13 +53,17 @@ def draw_gratings(draws: Float[Tensor, "b 12"], size: int) -> Float[Tensor, "b 3
     stripes = wave(x * cosine + y * sine, phase, pitch)
     crossed = stripes * wave(y * cosine - x * sine, phase2, pitch2)
     share = 0.5 + 0.5 * torch.where(weave < 0.3, crossed, stripes).unsqueeze(1)
-    return colors[0] + (colors[1] - colors[0]) * share
+    return first + (second - first) * share
 
 
 def draw(
-    batch: int, patch: int, *, generator: torch.Generator
+    batch: int, patch: int, *, seed: int, step: int, generator: torch.Generator
 ) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} 1 {patch} {patch}"]]:
-    """All the randomness of a batch: uniform numbers for its patches, normal ones for its photosites."""
+    """All the randomness of a step's batch: uniform numbers for its patches, normal ones for its photosites.
+
+    The generator lends its device and is seeded here, with both numbers mixed: a CPU's takes 32 bits of a seed.
+    """
+    generator.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1)[0]))
     device = generator.device
     uniform = torch.rand(batch, PATCH_DRAWS, device=device, generator=generator)
     return uniform, torch.randn(batch, 1, patch, patch, device=device, generator=generator)

@@ -153,12 +153,16 @@ def encode(path: Path, array: NDArray[Any], *, record: dict[str, Any] | None = N
 
 
 def decode8(data: bytes) -> NDArray[Any]:
-    """The uint8 array (h, w, 3) of an encoded 8-bit picture in memory."""
+    """The uint8 array (h, w, 3) of an encoded colour picture in memory; an alpha channel is ignored."""
     from io import BytesIO
 
     from PIL import Image
 
-    return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
+    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
+    with Image.open(BytesIO(data)) as picture:
+        if picture.mode not in ("RGB", "RGBA", "P", "CMYK", "YCbCr"):
+            raise ValueError(f"a colour picture was expected, not one of mode {picture.mode}")
+        return np.asarray(picture.convert("RGB"))
 
 
 def encode8(array: NDArray[Any], quality: int) -> bytes:

@@ -5,7 +5,7 @@ normalisation and no pooling over the picture, so a pixel depends on its `recept
 """
 
 from dataclasses import dataclass
-from math import expm1, log
+from math import expm1, inf, log
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,25 @@ class Config:
     def __post_init__(self) -> None:
         if self.architecture not in ("unet", "paper"):
             raise ValueError(f'a network\'s architecture is "unet" or "paper", not {self.architecture!r}')
+        least = {
+            "tail": 1,
+            "groups": 1,
+            "growth": 1,
+            "layers": 1,
+            "blocks": 0,
+            "bottom_blocks": 0,
+            "tail_blocks": 0,
+        }
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise ValueError(f"a network's {name} must be {limit} or more, not {getattr(self, name)}")
+        if any(width < 1 for width in self.widths):
+            raise ValueError(f"a network's widths must be 1 or more, not {self.widths}")
+        if not (0 < self.count < inf and 2 < self.concentration < inf):
+            raise ValueError(
+                "a network's count must be above 0 and its concentration above 2, "
+                f"not {self.count:g} and {self.concentration:g}"
+            )
         one = len(self.widths) == 1 and self.widths[0] % 4 == 0 and self.blocks > 0
         if not self.widths or (self.architecture == "paper" and not one):
             needs = (

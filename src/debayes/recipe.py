@@ -2,8 +2,9 @@
 
 import tomllib
 from dataclasses import dataclass, field, is_dataclass
+from math import inf
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from debayes.model import Config
 
@@ -15,7 +16,7 @@ class Data:
     """What to train on, and what to judge on."""
 
     train: tuple[str, ...]
-    """Folders or zips of pictures; relative to the folder given by `--data`."""
+    """Folders or zips of pictures, or stores of `debayes tiles`; relative to the folder given by `--data`."""
     val: str = ""
     """A folder of pictures for the validation PSNR; empty for none."""
     val_pictures: int = 8
@@ -114,30 +115,67 @@ class Recipe:
     """A weight file or shipped name to start from; empty for fresh weights."""
 
     def __post_init__(self) -> None:
-        if self.loss.kind not in ("elbo", "mse", "l1"):
-            raise ValueError(f'loss.kind is "elbo", "mse" or "l1", not {self.loss.kind!r}')
-        if self.optimizer.patch % self.network.stride:
-            raise ValueError(
-                f"optimizer.patch ({self.optimizer.patch}) must be a multiple of the stride {self.network.stride}"
-            )
-        if self.optimizer.patch > self.data.tile:
-            raise ValueError(f"optimizer.patch ({self.optimizer.patch}) must fit into a tile ({self.data.tile})")
-        if self.optimizer.batch < 1 or self.optimizer.patch < 1:
-            raise ValueError("optimizer.batch and optimizer.patch must be 1 or more")
-        if self.optimizer.plateau and not self.data.val:
+        data, noise, loss, optimizer = self.data, self.noise, self.loss, self.optimizer
+        if loss.kind not in ("elbo", "mse", "l1"):
+            raise ValueError(f'loss.kind is "elbo", "mse" or "l1", not {loss.kind!r}')
+        if loss.form not in ("exact", "printed"):
+            raise ValueError(f'loss.form is "exact" or "printed", not {loss.form!r}')
+        for name, value, least, most in (
+            ("data.val_pictures", data.val_pictures, 1, inf),
+            ("data.tile", data.tile, 2, inf),
+            ("data.hold", data.hold, 1, inf),
+            ("data.stay", data.stay, 1, inf),
+            ("data.gratings", data.gratings, 0, 1),
+            ("noise.low", noise.low, 0, inf),
+            ("noise.high", noise.high, noise.low, 1e6),
+            ("noise.varying", noise.varying, 0, 1),
+            ("loss.count", loss.count, 1e-6, 1e12),
+            ("loss.window", loss.window, 1, 999),
+            ("loss.gain", loss.gain, 0, 1e12),
+            ("loss.level", loss.level, 0, 1e6),
+            ("loss.bend", loss.bend, 0, 1e6),
+            ("optimizer.rate", optimizer.rate, 0, 1e3),
+            ("optimizer.plateau", optimizer.plateau, 0, inf),
+            ("optimizer.factor", optimizer.factor, 0, 1),
+            ("optimizer.floor", optimizer.floor, 0, 1e3),
+            ("optimizer.warmup", optimizer.warmup, 0, inf),
+            ("optimizer.batch", optimizer.batch, 1, inf),
+            ("optimizer.patch", optimizer.patch, 1, inf),
+            ("optimizer.clip", optimizer.clip, 0, inf),
+            ("optimizer.decay", optimizer.decay, 0, 1e3),
+            ("optimizer.average", optimizer.average, 0, 0.9999999),
+            ("optimizer.steps", optimizer.steps, 0, inf),
+            ("optimizer.minutes", optimizer.minutes, 0, 1e9),
+            ("optimizer.seed", optimizer.seed, 0, 2**63),
+        ):
+            if not least <= value <= most:  # also false for nan
+                limit = f"from {least:g} to {most:g}" if most < inf else f"{least:g} or more"
+                raise ValueError(f"{name} must be {limit}, not {value:g}")
+        if loss.window % 2 == 0:
+            raise ValueError(f"loss.window must be odd, not {loss.window}")
+        if not data.train:
+            raise ValueError("data.train must name at least one folder or zip of pictures")
+        if optimizer.plateau and not data.val:
             raise ValueError("optimizer.plateau needs pictures to judge on: name their folder in data.val")
-        if self.data.hold < 1 or self.data.stay < 1:
-            raise ValueError("data.hold and data.stay must be 1 or more")
-        if not 0 <= self.noise.low <= self.noise.high:
-            raise ValueError(f"noise levels are 0 <= low <= high, not {self.noise.low} and {self.noise.high}")
-        if (self.optimizer.steps > 0) == (self.optimizer.minutes > 0):
+        if optimizer.plateau and not optimizer.rate:
+            raise ValueError("optimizer.plateau needs an optimizer.rate above 0")
+        if optimizer.patch % self.network.stride:
+            raise ValueError(
+                f"optimizer.patch ({optimizer.patch}) must be a multiple of the stride {self.network.stride}"
+            )
+        if optimizer.patch > data.tile:
+            raise ValueError(f"optimizer.patch ({optimizer.patch}) must fit into a tile ({data.tile})")
+        if (optimizer.steps > 0) == (optimizer.minutes > 0):
             raise ValueError("give the length of the run as optimizer.steps or as optimizer.minutes, one of them")
 
 
 def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
     """The recipe of a TOML file; `changes` are like "optimizer.minutes=5". Unknown keys are errors."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no recipe {path}")
+        what = (
+            "is a folder: a TOML file was expected" if path.is_dir() else "does not exist: there is no such recipe"
+        )
+        raise FileNotFoundError(f"{path} {what}")
     try:
         table = tomllib.loads(path.read_text())
         for change in changes or []:
@@ -150,7 +188,10 @@ def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a text file: a recipe in TOML was expected") from None
     except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: {error}; a change is written key.name=value, text in quotes") from None
+        hint = "; a change is written key.name=value, text in quotes" if changes else ""
+        raise ValueError(f"{path}: {error}{hint}") from None
+    if "data" not in table:
+        raise ValueError(f"{path}: a recipe needs a table [data] that names what to train on")
     return _build(Recipe, table, str(path))
 
 
@@ -171,7 +212,10 @@ def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
         expected = get_origin(hint) or hint
         whole = expected is float and type(value) is int  # TOML writes 5 for 5.0
         if type(value) is not expected and not whole:
-            raise ValueError(f"{where}: {name} must be of type {expected.__name__}, not {value!r}")
+            kind_name = "list" if expected is tuple else expected.__name__
+            raise ValueError(f"{where}: {name} must be of type {kind_name}, not {value!r}")
+        if isinstance(value, tuple) and not all(type(item) is get_args(hint)[0] for item in value):
+            raise ValueError(f"{where}: {name} must be a list of {get_args(hint)[0].__name__}, not {list(value)!r}")
         values[name] = value
     try:
         return kind(**values)

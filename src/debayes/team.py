@@ -62,7 +62,7 @@ class Team:
 @contextmanager
 def join(device: str) -> Iterator[Team]:
     """The team that torchrun started this process for, or a team of one; `device` is a kind, such as "cuda"."""
-    if "RANK" not in os.environ:
+    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ):
         yield Team(device=torch.device(device))
         return
     place = torch.device(device, int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device(device)

@@ -8,10 +8,12 @@ import csv
 import hashlib
 import shutil
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +27,7 @@ from debayes import cfa, image
 
 T = TypeVar("T")
 
+CODED = tuple(ending for ending in image.PICTURES if ending != ".npy")
 CREDITS = "CREDITS.csv"
 COLUMNS = ("zip", "tile_prefix", "source", "path", "downscale", "licence")
 
@@ -40,6 +43,8 @@ class Store:
         self._seed = seed
         self._pictures = [picture for source in sources for picture in _find(source)]
         self._names = ", ".join(map(str, sources))
+        if not self._pictures:
+            raise ValueError(f"the training data hold no pictures: {self._names or 'no folder or zip was named'}")
 
     def block(self, number: int) -> UInt8[Tensor, "n size size 3"]:
         """Tiles of pictures drawn without replacement, at most `hold`: the same for the same seed and number.
@@ -57,7 +62,9 @@ class Store:
                 if len(found) > self.hold:
                     break
         if not found:
-            raise ValueError(f"no tile of {self.size}x{self.size} pixels in {self._names}")
+            raise ValueError(
+                f"none of the pictures in {self._names} holds a tile of {self.size}x{self.size} pixels"
+            )
         self.whole = len(found) <= self.hold
         if self.whole:
             found.sort(key=lambda pair: pair[0])
@@ -90,14 +97,15 @@ class Shelf:
 
 def licences(sources: Sequence[Path]) -> dict[str, int]:
     """How many photographs of the sources are under which licence, by the CREDITS.csv beside or inside them."""
-    count: Counter[str] = Counter()
+    found: dict[tuple[Path, str], str] = {}
     for source in sources:
         file = source / CREDITS if source.is_dir() else source.parent / CREDITS
         if file.is_file():
             with file.open(newline="") as lines:
-                rows = [row for row in csv.DictReader(lines) if source.is_dir() or row.get("zip") == source.name]
-            count.update(row.get("licence") or "not stated" for row in rows)
-    return dict(count.most_common())
+                for row in csv.DictReader(lines):
+                    if source.is_dir() or row.get("zip") == source.name:
+                        found[file, row.get("tile_prefix") or ""] = row.get("licence") or "not stated"
+    return dict(Counter(found.values()).most_common())
 
 
 def make(
@@ -124,23 +132,29 @@ def make(
         raise FileExistsError(f"{folder} exists already: give the name of a new folder")
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"the folder {folder.parent} does not exist: create it, or write somewhere else")
-    if not (downscale >= 1 and 0 <= hard <= 1 and count >= 0 and 1 <= quality <= 100 and size >= 2):
+    missing = next((path for path in pictures if not path.is_file()), None)
+    if missing is not None:
+        raise FileNotFoundError(f"there is no file {missing}")
+    if not (inf > downscale >= 1 and 0 <= hard <= 1 and count >= 0 and 1 <= quality <= 100 and size >= 2):
         raise ValueError(
             "a store needs downscale >= 1, hard from 0 to 1, count >= 0, quality 1 to 100 and size >= 2; "
             f"not {downscale:g}, {hard:g}, {count}, {quality} and {size}"
         )
 
-    def pick(path: Path) -> list[bytes]:
-        reduced = image.shrink8(_decode(str(path), path.read_bytes), downscale)
-        tiles = list(cut(reduced, size))
-        draw = np.random.default_rng(int(_prefix(path), 16))
+    def pick(path: Path) -> tuple[str, list[bytes]]:
+        data = path.read_bytes()
+        name = hashlib.sha256(data).hexdigest()[:10]
+        tiles = list(cut(image.shrink8(_decode(str(path), lambda: data), downscale), size))
+        draw = np.random.default_rng(int(name, 16))
         if count and len(tiles) > count:
             order = torch.argsort(hardness(torch.from_numpy(np.stack(tiles))), descending=True).tolist()
             hardest = order[: round(hard * count)]
             others = draw.permutation(order[len(hardest) :])[: count - len(hardest)].tolist()
             tiles = [tiles[i] for i in sorted(hardest + others)]
-        return [image.encode8(tile, quality) for tile in tiles]
+        return name, [image.encode8(tile, quality) for tile in tiles]
 
+    paths = list(dict.fromkeys(path.resolve() for path in pictures))
+    names: set[str] = set()
     totals = {"pictures": 0, "small": 0, "tiles": 0, "zips": 0}
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -150,24 +164,27 @@ def make(
         with (temporary / CREDITS).open("w", newline="") as file, ThreadPoolExecutor() as pool:
             table = csv.writer(file)
             table.writerow(COLUMNS)
-            for some in _batches(pictures, 16):
-                for path, encoded in zip(some, pool.map(pick, some), strict=True):
-                    totals["small" if not encoded else "pictures"] += 1
+            for some in _batches(paths, 16):
+                for path, (name, encoded) in zip(some, pool.map(pick, some), strict=True):
+                    if name in names:
+                        continue  # the same picture under another name
+                    names.add(name)
+                    totals["pictures" if encoded else "small"] += 1
                     for i, data in enumerate(encoded):
-                        if totals["tiles"] % per_zip == 0:
+                        begins = totals["tiles"] % per_zip == 0
+                        if begins:
                             if archive is not None:
                                 archive.close()
                             archive = zipfile.ZipFile(temporary / f"tiles-{totals['zips']:03}.zip", "w")
                             totals["zips"] += 1
                         assert archive is not None
-                        if i == 0:
-                            name = Path(archive.filename or "").name
-                            table.writerow((name, _prefix(path), path.parent.name, path.name, downscale, licence))
-                        ending = "png" if quality == 100 else "jpg"
-                        archive.writestr(f"{_prefix(path)}-{i}.{ending}", data)
+                        if begins or i == 0:
+                            place = Path(archive.filename or "").name
+                            table.writerow((place, name, path.parent.name, path.name, downscale, licence))
+                        archive.writestr(f"{name}-{i}.{'png' if quality == 100 else 'jpg'}", data)
                         totals["tiles"] += 1
                 if progress is not None:
-                    progress((totals["pictures"] + totals["small"]) / len(pictures))
+                    progress((totals["pictures"] + totals["small"]) / len(paths))
         if archive is None:
             raise ValueError(
                 f"none of the pictures, downscaled by {downscale:g}, holds a tile of {size}x{size} pixels"
@@ -204,12 +221,12 @@ def _find(source: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
         for path in sorted(source.iterdir()):
             if path.suffix.lower() == ".zip":
                 yield from _find(path)
-            elif path.suffix.lower() in image.PICTURES:
+            elif path.suffix.lower() in CODED:
                 yield str(path), path.read_bytes
     elif zipfile.is_zipfile(source):
         archive = zipfile.ZipFile(source)
         for name in sorted(archive.namelist()):
-            if Path(name).suffix.lower() in image.PICTURES:
+            if Path(name).suffix.lower() in CODED:
                 yield f"{source}: {name}", partial(archive.read, name)
     else:
         raise FileNotFoundError(f"training data {source} is neither a folder nor a zip of pictures")
@@ -218,9 +235,9 @@ def _find(source: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 def _decode(name: str, read: Callable[[], bytes]) -> NDArray[Any]:
     try:
         return image.decode8(read())
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"the training picture {name} cannot be read: {type(error).__name__}") from None
-
-
-def _prefix(path: Path) -> str:
-    return hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        raise ValueError(
+            f"{name} cannot be read as a picture: it is damaged or something else; remove it"
+        ) from None

@@ -1,7 +1,7 @@
 """Training a network from a recipe: one loop, from the first batch to the weight file.
 
 A run is a folder: `weights.safetensors` (what `load` reads) and `state.pt` (what `--resume` goes on from), each
-written whole or not at all, and `log.jsonl`, a line a save.
+written whole or not at all, and `log.jsonl`, a line every hundred steps and at each save.
 """
 
 import json
@@ -27,6 +27,9 @@ from debayes.nig import NormalInverseGamma
 from debayes.recipe import Recipe
 from debayes.team import Team
 
+# What state.pt holds.
+STATE = {"recipe", "network", "averaged", "adam", "step", "spent", "usual", "best", "scale"}
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -36,7 +39,7 @@ class Progress:
     share: float
     """How much of the run is done, 0 to 1."""
     loss: float
-    """Its mean over the steps since the last report."""
+    """Its mean over the last steps, up to a hundred."""
     rate: float
     """The learning rate."""
     steps_per_second: float
@@ -57,19 +60,25 @@ def train(
     team: Team | None = None,
     resume: bool = False,
     every: float = 120.0,
+    stop: Callable[[], bool] | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Path:
     """Train as the recipe says and return the weight file, `run`/weights.safetensors.
 
     Data are looked for under `root`. Every `every` seconds the run is judged, logged and saved; with `resume` it
     goes on from the last save, bit for bit on a CPU if the length is in steps. CUDA trains in bfloat16 and
-    compiled, other devices in float32. Of a team, each process calls this; the leader writes and reports.
+    compiled, other devices in float32. When `stop` says so, the run is saved and left. Of a team, each process
+    calls this; the leader writes and reports.
     """
     team = team or Team()
     device, optimizer = team.device, recipe.optimizer
     state_file, log_file, weight_file = run / "state.pt", run / "log.jsonl", run / "weights.safetensors"
     if state_file.exists() and not resume:
         raise FileExistsError(f"{run} holds a run already: go on with --resume, or choose another folder")
+    if resume and not state_file.exists():
+        raise FileNotFoundError(f"{run} holds no run to go on with: start it without --resume")
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(f"{run} is a file: give a folder for the run")
     if optimizer.batch % team.size:
         raise ValueError(f"optimizer.batch ({optimizer.batch}) must be a multiple of the {team.size} processes")
     fast = device.type == "cuda"
@@ -80,7 +89,8 @@ def train(
     sources = [root / name for name in recipe.data.train]
     store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=optimizer.seed)
     judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
-    run.mkdir(parents=True, exist_ok=True)
+    for path in judges:
+        image.read(path)  # what is wrong with a picture is said now, not after hours
     torch.manual_seed(optimizer.seed)
     network = weights.load(recipe.start) if recipe.start else Network(recipe.network)
     if network.config != recipe.network:
@@ -93,13 +103,14 @@ def train(
     )
     step, spent, usual = 0, 0.0, torch.zeros((), device=device)
     best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
-    if resume and state_file.exists():
+    if resume:
         state = _read_state(state_file, recipe, device)
         network.load_state_dict(state["network"])
         averaged.load_state_dict(state["averaged"])
         adam.load_state_dict(state["adam"])
         step, spent, usual = state["step"], state["spent"], state["usual"]
         best, scale = state["best"], state["scale"]
+        _cut_log(log_file, step)
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
     generator = torch.Generator(device)
 
@@ -168,14 +179,13 @@ def train(
             "best": best,
             "scale": scale,
         }
+        weights.save(averaged if optimizer.average else network, weight_file, card)
         with files.replace(state_file) as temporary, temporary.open("wb") as file:
             buffer = BytesIO()  # torch.save to a full disk raises no OSError
             torch.save(state, buffer)
             file.write(buffer.getbuffer())
-        weights.save(averaged if optimizer.average else network, weight_file, card)
-        with log_file.open("a") as log:
-            log.write(json.dumps(asdict(at)) + "\n")
 
+    run.mkdir(parents=True, exist_ok=True)
     started, marked = time.monotonic() - spent, time.monotonic()
     first, pending = step, torch.zeros((), device=device)
     while True:
@@ -188,8 +198,7 @@ def train(
         for group in adam.param_groups:
             group["lr"] = optimizer.rate * ramp * level
         shelf.turn(step)
-        generator.manual_seed((optimizer.seed << 32) + step)
-        drawn = data.draw(optimizer.batch, optimizer.patch, generator=generator)
+        drawn = data.draw(optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator)
         adam.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
         objective.backward()  # type: ignore[no-untyped-call]
@@ -203,11 +212,13 @@ def train(
         step += 1
         pending = pending + objective.detach()
 
-        if not fast or step % 20 == 0:  # reading the clock of a queue that runs ahead means waiting for it
+        stopped = False
+        if not fast or step % 20 == 0 or step == optimizer.steps:
             if fast:
-                torch.cuda.synchronize()
+                torch.cuda.synchronize()  # the clock of a queue that runs ahead says nothing
             spent = team.agree(time.monotonic() - started)
-        last = spent >= 60 * optimizer.minutes if optimizer.minutes else step >= optimizer.steps
+            stopped = bool(team.agree(stop is not None and stop()))
+        last = stopped or (spent >= 60 * optimizer.minutes if optimizer.minutes else step >= optimizer.steps)
         due = team.leads and time.monotonic() - marked >= every
         judged = bool(optimizer.plateau) and step % optimizer.plateau == 0
         if not (last or due or judged or step % 100 == 0):
@@ -244,10 +255,15 @@ def train(
         if team.leads and (last or due):
             save(at)
             marked = time.monotonic()
-        if team.leads and report is not None:
-            report(at)
+        if team.leads:
+            with log_file.open("a") as log:
+                log.write(json.dumps(asdict(at)) + "\n")
+            if report is not None:
+                report(at)
         if together:
             first, pending = step, torch.zeros((), device=device)
+        if stopped:
+            break
     return weight_file
 
 
@@ -257,9 +273,23 @@ def _read_state(file: Path, recipe: Recipe, device: torch.device) -> dict[str, A
         state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
     except Exception as error:  # torch has many for a damaged file
         raise ValueError(f"{file} cannot be read ({type(error).__name__}): start a new run") from None
+    if not isinstance(state, dict) or set(state) != STATE:
+        raise ValueError(f"{file} is not what a run of this version saved: start a new run")
     if state["recipe"] != json.dumps(asdict(recipe)):
         raise ValueError(f"{file.parent} was started with another recipe: resume it with that one, or start anew")
     return state
+
+
+def _cut_log(file: Path, step: int) -> None:
+    """Remove what a run logged after the step that it goes on from, and a line that it did not finish."""
+    kept = []
+    for line in file.read_text().splitlines() if file.exists() else []:
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except ValueError:
+            break
+    files.write_text(file, "\n".join(kept))
 
 
 def _clip(network: Network, limit: float, usual: Tensor) -> Tensor:
