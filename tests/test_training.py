@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from math import cos, pi
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,18 @@ def test_a_batch_that_does_not_divide(pictures: Path, tmp_path: Path) -> None:
     """Patches are not divided between processes."""
     with pytest.raises(ValueError, match="multiple of the 3 processes"):
         training.train(recipe(), tmp_path / "run", root=pictures, team=Team(size=3))
+
+
+@pytest.mark.parametrize(("warmup", "steps", "end"), [(4, 100, 4), (500, 100, 10), (0, 10, 0)])
+def test_the_warm_up_takes_a_tenth_at_most(
+    warmup: int, steps: int, end: int, pictures: Path, tmp_path: Path
+) -> None:
+    """The rate rises for `warmup` steps or a tenth of the run, whichever is less, then follows the cosine to 0."""
+    training.train(recipe(steps=steps, warmup=warmup, rate=1e-3), tmp_path / "run", root=pictures, every=0.0)
+    rates = [json.loads(line)["rate"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    cosine = [1e-3 * 0.5 * (1 + cos(pi * step / steps)) for step in range(steps)]
+    assert rates[end:] == pytest.approx(cosine[end:])
+    assert all(rate < limit for rate, limit in zip(rates[: end - 1], cosine[: end - 1], strict=True) if end)
 
 
 def test_plateaus_lower_the_rate(pictures: Path, tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def train(
         if share >= 1:
             break
         # A cosine to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
-        ramp = min(1.0, (step + 1) / optimizer.warmup if optimizer.warmup else 1.0, 10 * share + 1e-3)
+        ramp = min(1.0, max((step + 1) / optimizer.warmup, 10 * share)) if optimizer.warmup else 1.0
         level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 0.5 * (1 + cos(pi * share))
         for group in adam.param_groups:
             group["lr"] = optimizer.rate * ramp * level
