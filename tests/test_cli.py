@@ -246,6 +246,10 @@ BAD_INPUT = {
     "two pictures of one name": (["simulate", "color.png", "color.png", "-o", "s"], "the same name"),
     "endless noise": (["simulate", "color.png", "-o", "s", "--sigma", "inf"], "0 or more, not inf"),
     "a demo of negative noise": (["demo", "-o", "folder.png", "--sigma", "-1"], "0 or more, not -1"),
+    "a misspelt command": (["trian"], "No such command 'trian'"),
+    "a missing argument": (["restore"], "Missing argument"),
+    "a word for a number": (["evaluate", "--data", "grey", "--sigma", "much"], "Invalid value for '--sigma'"),
+    "a negative time": (["train", "no.toml", "--every", "-1"], "Invalid value for '--every'"),
     "a missing recipe": (["train", "no.toml"], "there is no such recipe"),
     "a folder as recipe": (["train", "grey"], "grey is a folder"),
     "no runs": (["runs", "."], "holds no run"),
@@ -330,7 +334,7 @@ def test_patterns_in_small_letters_and_formats_without_one(
 
 def test_no_arguments_show_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`debayes` alone lists the commands."""
-    run(monkeypatch)
+    assert run(monkeypatch) == 0
     out, err = capsys.readouterr()
     names = ("restore", "simulate", "info", "evaluate", "train", "tiles", "runs", "demo")
     assert all(name in out + err for name in names)

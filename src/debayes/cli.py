@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="debayes",
-    no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -351,30 +350,39 @@ def demo(
 
 def main() -> None:
     """Run the command; what a user can put right is one sentence and exit code 2."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
-        app()
-    except (ValueError, OSError, FloatingPointError, ModuleNotFoundError) as error:
-        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
-            sys.stderr.write(f"debayes: {_sentence(error)}\n")
-        sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
+        sys.exit(app(standalone_mode=False) or 0)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except Exception as error:
+        sentence = _explain(error)
+        if sentence is None:
             raise
-        cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"
-        sys.stderr.write(f"debayes: there is not enough memory: close other programs, or use {cure}\n")
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+            sys.stderr.write(f"debayes: {sentence}\n")
         sys.exit(2)
+
+
+def _explain(error: Exception) -> str | None:
+    """The sentence for an error that a user can put right, none for ours."""
+    if hasattr(error, "format_message"):  # typer's own: an option that is unknown, missing or of the wrong kind
+        return f"{error.format_message().rstrip('.')} (see --help)"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, ValueError | OSError | FloatingPointError | ModuleNotFoundError):
+        return str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
+        cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"
+        return f"there is not enough memory: close other programs, or use {cure}"
+    return None
 
 
 def _make_folder(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file: give a folder to write to")
     path.mkdir(parents=True, exist_ok=True)
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file'}: {error.strerror}"
-    return str(error)
 
 
 def _device(name: str) -> str:
