@@ -30,7 +30,7 @@ def test_runs_are_found_and_plotted(tmp_path: Path) -> None:
     with Image.open(tmp_path / "plot.png") as picture:
         assert picture.width > 1000 and len(picture.convert("RGB").getcolors(1 << 20) or []) > 10
     curves.plot(found, tmp_path / "plot.svg")
-    assert "validation PSNR" in (tmp_path / "plot.svg").read_text() or (tmp_path / "plot.svg").stat().st_size > 5000
+    assert "validation PSNR" in (tmp_path / "plot.svg").read_text()
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What others do with a mosaic: classical demosaicking, with or without a denoiser, and a learnt peer.
 
-All but the first need libraries of the extra `peers`: pip install "debayes[peers]". A name is a demosaicker, or one
+All but bilinear need libraries of the extra `peers`: pip install "debayes[peers]". A name is a demosaicker, or one
 followed by "+bm3d", which is told the true noise level, as none of debayes' own models is.
 """
 
@@ -65,10 +65,9 @@ def menon(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"
 def demosaicnet(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"]:
     """Gharbi et al. 2016, the network of the package of that name, which was trained without noise."""
     network = _demosaicnet()
-    row, column = cfa.red_offset(pattern)
-    # it was trained on GRBG, and eats what its convolutions reach
-    top, left = row % 2, (column + 1) % 2
-    reach = 32
+    top, column = cfa.red_offset(pattern)
+    left = 1 - column  # it was trained on GRBG
+    reach = 32  # and its convolutions eat less than this of each border
     padded = cfa.pad(mosaic, reach + top, reach + top, reach + left, reach + left)
     spread = cfa.masks("GRBG", *padded.shape[1:]) * padded
     with torch.inference_mode():

@@ -2,11 +2,8 @@
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +13,6 @@ from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from debayes.model import Network
-    from debayes.training import Progress
 
 app = typer.Typer(
     name="debayes",
@@ -76,9 +72,10 @@ def restore(
 ) -> None:
     """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
     from debayes.darkroom import restore_file
+    from debayes.terminal import progress_bar
 
     network = _network(model, device)
-    with _progress(f"restoring {mosaic.name}") as progress:
+    with progress_bar(f"restoring {mosaic.name}") as progress:
         answer = restore_file(
             network,
             mosaic,
@@ -115,6 +112,7 @@ def simulate(
 ) -> None:
     """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not)."""
     from debayes.darkroom import simulate_file
+    from debayes.terminal import progress_bar
 
     if to not in ("tiff", "npy", "png"):
         raise ValueError(f"mosaics are written to tiff, npy or png, not {to!r}")
@@ -123,7 +121,7 @@ def simulate(
         raise ValueError("two of the pictures have the same name: write them to different folders")
     _make_folder(output)
     answers = []
-    with _progress("simulating") as progress:
+    with progress_bar("simulating") as progress:
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
             answers.append(
                 simulate_file(path, target, pattern=pattern.upper(), kind=noise, sigma=sigma, seed=seed + i)
@@ -193,6 +191,7 @@ def evaluate(
     these stand below.
     """
     from debayes import baselines, cfa, evaluation, files, image, reports
+    from debayes.terminal import progress_bar
 
     for path in (json_, csv):
         if path is not None:
@@ -211,7 +210,7 @@ def evaluate(
     for name, (method, eightfold) in methods.items():
         for folder, pictures in folders.items():
             for cell in patterns:
-                with _progress(f"{name} on {folder}") as progress:
+                with progress_bar(f"{name} on {folder}") as progress:
                     scores[name, folder, cell] = evaluation.evaluate(
                         method, pictures, sigma, pattern=cell, ensemble=eightfold, progress=progress
                     )
@@ -245,11 +244,16 @@ def train(
     """
     from debayes.recipe import read_recipe
     from debayes.team import join
+    from debayes.terminal import catch_interrupt, watch_training
     from debayes.training import train as run_training
 
     plan = read_recipe(recipe, set_)
     folder = run or Path("runs") / recipe.stem
-    with join(_device(device)) as team, _watch(folder, recipe.stem, tensorboard) as report, _interrupt() as stop:
+    with (
+        join(_device(device)) as team,
+        watch_training(folder, recipe.stem, tensorboard) as report,
+        catch_interrupt() as stop,
+    ):
         written = run_training(
             plan, folder, root=data, team=team, resume=resume, every=every, stop=stop, report=report
         )
@@ -281,10 +285,11 @@ def tiles(
 ) -> None:
     """Make a store of training tiles: cut pictures up and keep the tiles that teach most."""
     from debayes import image
+    from debayes.terminal import progress_bar
     from debayes.tiles import make
 
     paths = [found for path in pictures for found in (image.find(path) if path.is_dir() else [path])]
-    with _progress("cutting tiles") as progress:
+    with progress_bar("cutting tiles") as progress:
         answer = make(
             paths,
             output,
@@ -338,9 +343,10 @@ def demo(
 ) -> None:
     """Make a noisy mosaic of a free photograph, restore it, and draw before and after."""
     from debayes.demo import demonstrate
+    from debayes.terminal import progress_bar
 
     _make_folder(output)
-    with _progress("restoring") as progress:
+    with progress_bar("restoring") as progress:
         answer = demonstrate(_network(model, device), output, sigma=sigma, ensemble=ensemble, progress=progress)
     text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
     level = answer["sigma"]
@@ -440,82 +446,6 @@ def _lines(table: dict[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{key:<18} " + ", ".join(f"{name} {inner}" for name, inner in value.items())
         elif value != "":
             yield f"{indent}{key:<18} {value}"
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, silence in a pipe."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
-
-
-@contextmanager
-def _watch(folder: Path, name: str, tensorboard: bool) -> Iterator[Callable[["Progress"], None]]:
-    """What shows a training run: a live line on a terminal, plain lines in a pipe, TensorBoard if asked for."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    if tensorboard and find_spec("tensorboard") is None:
-        raise ModuleNotFoundError('--tensorboard needs TensorBoard: pip install "debayes[watch]"')
-    writer: Any = None
-    console = Console(stderr=True)
-    columns = (
-        TextColumn(name),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=1.0)
-        val = ""
-
-        def report(at: "Progress") -> None:
-            nonlocal val, writer
-            if at.val_psnr is not None:
-                val = f"  val {at.val_psnr:.2f} dB"
-            line = f"step {at.step}  loss {at.loss:.4g}{val}  {at.steps_per_second:.1f} it/s  {at.memory:.1f} GiB"
-            bar.update(task, completed=at.share, description=line)
-            if not console.is_terminal:
-                console.print(f"{at.share:4.0%}  {line}  {at.seconds_left:.0f} s left", soft_wrap=True)
-            if tensorboard:
-                if writer is None:  # not before: a run that is refused must not be touched
-                    from torch.utils.tensorboard import SummaryWriter
-
-                    writer = SummaryWriter(str(folder))
-                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr"):
-                    if (value := getattr(at, key)) is not None:
-                        writer.add_scalar(key, value, at.step)
-
-        try:
-            yield report
-        finally:
-            if writer is not None:
-                writer.close()
-
-
-@contextmanager
-def _interrupt() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, so that a run can be saved first; a second one ends it at once."""
-    pressed = False
-
-    def note(*_: object) -> None:
-        nonlocal pressed
-        pressed = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _answer(answer: Any, as_json: bool, text: str) -> None:

@@ -53,7 +53,7 @@ def plot(runs: dict[str, list[Line]], path: Path) -> None:
     for axes, (key, title) in zip(figure.subplots(1, 3), panels, strict=True):
         for name, lines in runs.items():
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
-            axes.plot(*zip(*points, strict=True), marker=".", label=name) if points else None
+            axes.plot([step for step, _ in points], [value for _, value in points], marker=".", label=name)
         axes.set(title=title, xlabel="step")
         axes.grid(alpha=0.3)
     if len(runs) > 1:

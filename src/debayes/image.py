@@ -147,9 +147,7 @@ def encode(path: Path, array: NDArray[Any], *, record: dict[str, Any] | None = N
 
             temporary.write_bytes(imagecodecs.png_encode(array, level=1))
         else:
-            from PIL import Image
-
-            Image.fromarray(array).save(temporary, "PNG" if suffix == ".png" else "JPEG", quality=95, subsampling=0)
+            temporary.write_bytes(encode8(array, 100 if suffix == ".png" else 95))
 
 
 def decode8(data: bytes) -> NDArray[Any]:
@@ -166,7 +164,7 @@ def decode8(data: bytes) -> NDArray[Any]:
 
 
 def encode8(array: NDArray[Any], quality: int) -> bytes:
-    """A uint8 array (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
+    """A uint8 array (h, w) or (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
     from io import BytesIO
 
     from PIL import Image

@@ -110,7 +110,8 @@ def train(
         adam.load_state_dict(state["adam"])
         step, spent, usual = state["step"], state["spent"], state["usual"]
         best, scale = state["best"], state["scale"]
-        _cut_log(log_file, step)
+        if team.leads:
+            _cut_log(log_file, step)
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
     generator = torch.Generator(device)
 
