@@ -55,6 +55,8 @@ def plot(runs: dict[str, list[Line]], path: Path) -> None:
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
             axes.plot([step for step, _ in points], [value for _, value in points], marker=".", label=name)
         axes.set(title=title, xlabel="step")
+        if key == "loss" and all(line["loss"] > 0 for lines in runs.values() for line in lines):
+            axes.set_yscale("log")  # losses of different kinds differ by orders of magnitude
         axes.grid(alpha=0.3)
     if len(runs) > 1:
         figure.axes[0].legend(fontsize="small")
