@@ -1,0 +1,224 @@
+"""Adapting a network to one mosaic whose noise it was not trained on: the paper's fine-tuning, and a better one.
+
+The paper takes the corrupted mosaic itself as a weakly informative prior: a pixel's target is the interpolated
+mosaic at a random neighbour, so that the network cannot learn to copy its input, and targets that differ by more
+than noise does are masked. It blurs, and when to stop is left open. The method used here keeps the mosaic as its
+own target and takes away what copying would gain: with f the restored mosaic and v the noise variance,
+
+    E (x - f)² - v + 2 v df/dx = E (z - f)²
+
+for any f (Stein 1981), so the right side, the error that cannot be seen, is minimised through the left, which can. A
+random probe measures df/dx (Ramani et al. 2008). v comes from the mosaic itself: `profile.estimate`.
+
+Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map of
+half the mosaic is not half the map, the network does not know this noise. When to stop? At the least risk of the same
+kind, on windows and a probe that stay the same.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes import cfa, loss, profile
+from debayes.model import Network
+from debayes.nig import NormalInverseGamma
+from debayes.restoration import restore
+
+# The length of the probe, in standard deviations of the noise: short, so that the network is linear along it.
+PROBE = 0.05
+
+# The concentration of the prior on the noise variance: the paper's alpha for a window of 19.
+CONCENTRATION = 180.5
+
+# Fresh batches between two looks at the risk, and looks without a new best that end it.
+CHECK = 5
+PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A network that was adapted to a mosaic, or found to need no adapting."""
+
+    network: Network
+    """A copy with the weights of the best step; of step 0, the ones it came with, if none was better."""
+    steps: int
+    """The best step."""
+    curve: tuple[tuple[int, float], ...]
+    """(step, root of the estimated mean squared error in units of 1/255); the risk can be below 0, the root is then."""
+    reason: str
+    """Why it stopped where it did, as a sentence."""
+
+
+def adapt(
+    network: Network,
+    mosaic: Float[Tensor, "1 h w"],
+    pattern: str = "RGGB",
+    *,
+    steps: int = 30,
+    rate: float | None = None,
+    target: Literal["stein", "neighbour"] = "stein",
+    patch: int = 3,
+    masked: bool = True,
+    always: bool = False,
+    side: int = 192,
+    batch: int = 2,
+    seed: int = 0,
+    watch: Callable[[int, Network], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Adapted:
+    """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
+
+    A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's, in a patch x patch
+    neighbourhood, at its rate of 2e-6. With `always` a mosaic that needs no adapting is adapted nevertheless, and the
+    steps are all made. `watch` is shown the network at every look.
+    """
+    if steps < 0 or side < 2 or batch < 1:
+        raise ValueError(
+            f"adapting takes 0 or more steps of windows of 2 or more, not {steps} of {batch} of side {side}"
+        )
+    if patch < 1 or patch % 2 == 0:
+        raise ValueError(f"the neighbours of a pixel lie in an odd patch, not {patch}x{patch}")
+    aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
+    aligned = aligned[:, : aligned.shape[1] // 2 * 2, : aligned.shape[2] // 2 * 2]
+    if min(aligned.shape[1:]) < 16:
+        return Adapted(deepcopy(network), 0, (), "the mosaic is too small to learn from")
+    known = restore(network, aligned)
+    variance = profile.estimate(aligned).variance(cfa.mosaic(known.mean)).clamp_min(loss.VARIANCE_FLOOR)
+    doubt = _need(network, aligned, known, variance)
+    if doubt and not always:
+        return Adapted(deepcopy(network), 0, (), doubt)
+
+    side = -(-side // network.config.stride) * network.config.stride
+    generator = torch.Generator().manual_seed(seed)
+    judge = _windows(torch.cat((aligned, variance)), 256 // network.config.stride * network.config.stride, 4, generator)
+    probe = torch.randn(judge[:, :1].shape, generator=generator).to(judge)
+    student = deepcopy(network).train().requires_grad_(True)
+    adam = torch.optim.Adam(student.parameters(), lr=rate or (1e-5 if target == "stein" else 2e-6))
+    least, best_step, curve = float("inf"), 0, []
+    best = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+    reason = f"all {steps} steps were made"
+    for step in range(steps + 1):
+        if step % CHECK == 0 or step == steps:
+            with torch.no_grad():
+                risk = float(stein_risk(student, judge[:, :1], judge[:, 1:], probe)[0].mean()) * 255**2
+            curve.append((step, abs(risk) ** 0.5 if risk > 0 else -(abs(risk) ** 0.5)))
+            if watch is not None:
+                watch(step, student)
+            if risk < least:
+                least, best_step = risk, step
+                best = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+            elif step - best_step >= PATIENCE * CHECK and not always:
+                reason = f"the estimated error rose after step {best_step}"
+                break
+        if step == steps:
+            break
+        windows = _windows(torch.cat((aligned, variance)), side, batch, generator)
+        if target == "stein":
+            probe_ = torch.randn(windows[:, :1].shape, generator=generator).to(windows)
+            objective = _stein_objective(student, windows[:, :1], windows[:, 1:], probe_)
+        else:
+            objective = _neighbour_objective(student, windows[:, :1], patch, masked, generator)
+        adam.zero_grad(set_to_none=True)
+        objective.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        if progress is not None:
+            progress((step + 1) / steps)
+    student.load_state_dict(best)
+    if progress is not None:
+        progress(1.0)
+    return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason)
+
+
+def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma) -> float:
+    """How far the noise map of half an RGGB mosaic is from half its noise map: the mean of |log(ratio)|.
+
+    A few hundredths for noise like that of the training, more for noise that the network was not trained on.
+    """
+    half = restore(network, mosaic / 2)
+    return float((4 * half.noise_variance / known.noise_variance).log().abs().mean() / 2)
+
+
+def stein_risk(
+    network: Network, mosaics: Float[Tensor, "b 1 h w"], variance: Float[Tensor, "b 1 h w"], probe: Float[Tensor, "b 1 h w"]
+) -> tuple[Float[Tensor, "b 1 h w"], NormalInverseGamma]:
+    """Stein's estimate of the squared error at each photosite, whose mean is that of the truth; and the posterior.
+
+    `probe` is standard normal; the noise has this variance and is independent from photosite to photosite.
+    """
+    step = probe * variance.sqrt()
+    both: NormalInverseGamma = network(torch.cat((mosaics, mosaics + PROBE * step)))
+    here, there = cfa.mosaic(both.loc).chunk(2)
+    slope = step * (there - here) / PROBE
+    return (mosaics - here).square() - variance + 2 * slope, both.map(lambda t: t[: len(mosaics)])
+
+
+def neighbours(
+    image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator
+) -> Float[Tensor, "b c h w"]:
+    """The image at a random place of the patch x patch ones around each pixel, drawn for each colour alone."""
+    reach = patch // 2
+    height, width = image.shape[-2:]
+    padded = cfa.pad(image, reach, reach, reach, reach)
+    shifted = [padded[..., y : y + height, x : x + width] for y in range(patch) for x in range(patch)]
+    choice = torch.randint(0, patch**2, image.shape, generator=generator).to(image.device)
+    return torch.stack(shifted).gather(0, choice[None])[0]
+
+
+def mask(
+    target: Float[Tensor, "b c h w"], observed: Float[Tensor, "b c h w"], posterior: NormalInverseGamma
+) -> Float[Tensor, "b c h w"]:
+    """1 where a target lies within two standard deviations of the noise map from the pixel, 0 elsewhere: edges."""
+    return ((target - observed).abs() < 2 * posterior.noise_variance.sqrt()).float()
+
+
+def _need(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
+    """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can."""
+    level = 255 * float(variance.median().sqrt())
+    claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
+    if scale_error(network, mosaic, known) < 0.02 + 0.6 / level:
+        return "the network knows this noise: its noise map scales with the mosaic"
+    if level < 0.95 * claimed:
+        return "the noise does not grow with the signal along a line, as adapting assumes"
+    return ""
+
+
+def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe: Tensor) -> Tensor:
+    """The risk beside the noise, and the divergence of the noise map from the profile's."""
+    risk, posterior = stein_risk(network, mosaics, variance, probe)
+    q = posterior.map(cfa.mosaic)
+    alpha = torch.full_like(variance, CONCENTRATION)
+    # with q's own loc and count the divergence is that of the two inverse gammas
+    p = replace(q, loc=q.loc.detach(), count=q.count.detach(), concentration=alpha, rate=alpha * variance)
+    divergence = replace(q, loc=q.loc.detach(), count=q.count.detach()).kl_divergence(p)
+    return risk.mean() / variance.mean() + divergence.mean() / CONCENTRATION
+
+
+def _neighbour_objective(
+    network: Network, mosaics: Tensor, patch: int, masked: bool, generator: torch.Generator
+) -> Tensor:
+    """The paper's L_ft with lambda = 1, as a mean over what is not masked."""
+    posterior = network(mosaics)
+    with torch.no_grad():
+        observed = cfa.interpolate(mosaics)
+        target = neighbours(observed, patch, generator)
+        prior = loss.prior(observed, target, count=1.0)
+        weight = mask(target, observed, posterior) if masked else torch.ones_like(target)
+    return -(weight * loss.elbo(posterior, prior, observed)).sum() / weight.sum().clamp_min(1)
+
+
+def _windows(mosaic: Tensor, side: int, batch: int, generator: torch.Generator) -> Tensor:
+    """Random windows that start on a red photosite; a mosaic smaller than a window is continued by reflection."""
+    pieces = []
+    for _ in range(batch):
+        index = []
+        for size in mosaic.shape[-2:]:
+            places = max(0, size - side) // 2 + 1
+            start = 2 * int(torch.randint(0, places, (), generator=generator))
+            index.append(cfa.reflect(torch.arange(start, start + side), size).to(mosaic.device))
+        pieces.append(mosaic[:, index[0][:, None], index[1]])
+    return torch.stack(pieces)

@@ -1,0 +1,93 @@
+"""Noise profiles: how noise grows with the signal, and how to read that off one mosaic.
+
+Photon and read noise together have a variance that is a straight line over the signal. The line is found blind, in
+the spirit of Foi et al. (2008): in small blocks of each plane the diagonal detail tells of noise, the horizontal and
+vertical detail of texture. In white noise the two are independent, so choosing the blocks that are smoothest by the
+one does not bias the variance of the other.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes import cfa
+
+# Levels of brightness that the blocks are sorted into, and how many of the smoothest blocks speak for each.
+LEVELS = 16
+BLOCKS = 400
+
+# The median of |x| for a standard normal x.
+_MEDIAN = 0.6744897501960817
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The noise of a sensor: variance = gain * signal + floor, on the scale where white is 1."""
+
+    gain: float
+    """What one photon adds to the signal; the S of DNG's NoiseProfile."""
+    floor: float
+    """The variance without light; its O."""
+
+    def variance(self, signal: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The noise variance of photosites with this signal; below black it is that of black."""
+        return self.gain * signal.clamp_min(0) + self.floor
+
+
+def estimate(mosaic: Float[Tensor, "1 h w"]) -> Profile:
+    """The profile of one noisy mosaic, all colours pooled; any Bayer pattern, at least 8x8 photosites.
+
+    Noise that is correlated between photosites looks smoother than it is and is found too low; texture finer than
+    the blocks, all over the picture, is taken for noise.
+    """
+    height, width = mosaic.shape[-2:]
+    if min(height, width) < 8:
+        raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
+    planes = cfa.pack(mosaic[:, : height // 2 * 2, : width // 2 * 2].float()).unsqueeze(1)
+    means, variances = _samples(planes)
+    return _fit(means, variances)
+
+
+def _samples(planes: Float[Tensor, "n 1 h w"]) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+    """Mean and noise variance of the smoothest blocks, for each level of brightness."""
+    kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
+    low, rows, columns, diagonal = F.conv2d(planes, kernels.unsqueeze(1).to(planes) / 2, stride=2).split(1, 1)
+    texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False).flatten()
+    mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False).flatten()
+    found = []
+    for blocks in mean.argsort().tensor_split(LEVELS):
+        if len(blocks) == 0:
+            continue
+        smooth = blocks[texture[blocks].argsort()[: max(BLOCKS, len(blocks) // 100)]]
+        deviation = diagonal.flatten()[smooth].abs().median() / _MEDIAN
+        found.append(torch.stack((mean[smooth].mean(), deviation.square())))
+    means, variances = torch.stack(found, 1).double()
+    return means, variances
+
+
+def _fit(means: Tensor, variances: Tensor) -> Profile:
+    """The line through (mean, variance) that neither gain nor floor of is negative.
+
+    A sample weighs by the inverse square of its expected variance, as its error asks for, and less the further it
+    lies above the line: what lies there is texture.
+    """
+    signal = means.clamp_min(0)
+    weight = torch.ones_like(variances)
+    gain = floor = 0.0
+    for _ in range(20):
+        total = weight.sum()
+        x, y = (weight * signal).sum() / total, (weight * variances).sum() / total
+        spread = (weight * (signal - x).square()).sum() / total
+        gain = float((weight * (signal - x) * (variances - y)).sum() / total / spread) if spread > 1e-6 else 0.0
+        floor = float(y - gain * x)
+        if gain < 0:
+            gain, floor = 0.0, float(y)
+        elif floor < 0:
+            gain, floor = float((weight * signal * variances).sum() / (weight * signal.square()).sum()), 0.0
+        line = (gain * signal + floor).clamp_min(1e-12)
+        above = ((variances - line) / line).clamp_min(0)
+        weight = (1 / (line * (1 + (above / 0.15).square()))).square()
+    return Profile(gain, floor)
