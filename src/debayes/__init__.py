@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from debayes.adaptation import adapt as adapt
     from debayes.cfa import mosaic as mosaic
     from debayes.evaluation import evaluate as evaluate
     from debayes.model import Config as Config
@@ -27,6 +28,7 @@ _HOME = {
     "Config": "model",
     "Network": "model",
     "NormalInverseGamma": "nig",
+    "adapt": "adaptation",
     "evaluate": "evaluation",
     "load": "weights",
     "mosaic": "cfa",

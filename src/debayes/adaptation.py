@@ -7,17 +7,18 @@ own target and takes away what copying would gain: with f the restored mosaic an
 
     E (x - f)² - v + 2 v df/dx = E (z - f)²
 
-for any f (Stein 1981), so the right side, the error that cannot be seen, is minimised through the left, which can. A
-random probe measures df/dx (Ramani et al. 2008). v comes from the mosaic itself: `profile.estimate`.
+for any f (Stein 1981), so the right side, an error that cannot be seen, is minimised through the left, which can.
+A random probe measures df/dx (Ramani et al. 2008); v comes from the mosaic itself, by `profile.estimate`.
 
-Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map of
-half the mosaic is not half the map, the network does not know this noise. When to stop? At the least risk of the same
-kind, on windows and a probe that stay the same.
+Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map
+of half the mosaic is not half the map, the network does not know this noise. When to stop? At the least risk of
+the same kind, on windows and along a probe that stay the same.
 """
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 import torch
@@ -35,9 +36,19 @@ PROBE = 0.05
 # The concentration of the prior on the noise variance: the paper's alpha for a window of 19.
 CONCENTRATION = 180.5
 
-# Fresh batches between two looks at the risk, and looks without a new best that end it.
+# Steps between two looks at the risk, looks without a new best that end it, side of the windows looked at.
 CHECK = 5
 PATIENCE = 3
+JUDGED = 256
+
+# Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
+REGION = 2048
+
+# The least side of a mosaic, in photosites: with fewer there is nothing to estimate a profile from.
+SMALLEST = 32
+
+# Learning rates; the second is the paper's.
+RATES = {"stein": 1e-5, "neighbour": 2e-6}
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,9 @@ class Adapted:
     steps: int
     """The best step."""
     curve: tuple[tuple[int, float], ...]
-    """(step, root of the estimated mean squared error in units of 1/255); the risk can be below 0, the root is then."""
+    """(step, estimated mean squared error in units of 1/255²); an estimate, so it can be below 0."""
     reason: str
-    """Why it stopped where it did, as a sentence."""
+    """Why it stopped where it did."""
 
 
 def adapt(
@@ -73,54 +84,52 @@ def adapt(
 ) -> Adapted:
     """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
 
-    A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's, in a patch x patch
-    neighbourhood, at its rate of 2e-6. With `always` a mosaic that needs no adapting is adapted nevertheless, and the
-    steps are all made. `watch` is shown the network at every look.
+    A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
+    neighbourhood of patch x patch. With `always` a mosaic that needs no adapting is adapted nevertheless, and all
+    steps are made; the network returned is that of the least risk in any case. `watch` is shown it at every look.
     """
     if steps < 0 or side < 2 or batch < 1:
         raise ValueError(
-            f"adapting takes 0 or more steps of windows of 2 or more, not {steps} of {batch} of side {side}"
+            f"adapting takes 0 or more steps of 1 or more windows, not {steps} of {batch} of side {side}"
         )
     if patch < 1 or patch % 2 == 0:
         raise ValueError(f"the neighbours of a pixel lie in an odd patch, not {patch}x{patch}")
     aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
-    aligned = aligned[:, : aligned.shape[1] // 2 * 2, : aligned.shape[2] // 2 * 2]
-    if min(aligned.shape[1:]) < 16:
-        return Adapted(deepcopy(network), 0, (), "the mosaic is too small to learn from")
+    aligned = aligned[:, *(_middle(size) for size in aligned.shape[1:])]
+    if min(aligned.shape[1:]) < SMALLEST:
+        return Adapted(deepcopy(network), 0, (), f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from")
     known = restore(network, aligned)
     variance = profile.estimate(aligned).variance(cfa.mosaic(known.mean)).clamp_min(loss.VARIANCE_FLOOR)
-    doubt = _need(network, aligned, known, variance)
-    if doubt and not always:
-        return Adapted(deepcopy(network), 0, (), doubt)
+    refusal = _refusal(network, aligned, known, variance)
+    if refusal and not always:
+        return Adapted(deepcopy(network), 0, (), refusal)
 
-    side = -(-side // network.config.stride) * network.config.stride
+    pair = torch.cat((aligned, variance))
     generator = torch.Generator().manual_seed(seed)
-    judge = _windows(torch.cat((aligned, variance)), 256 // network.config.stride * network.config.stride, 4, generator)
-    probe = torch.randn(judge[:, :1].shape, generator=generator).to(judge)
+    seen = _windows(pair, _multiple(JUDGED, network), 4, generator)
+    probe = _probe(seen, generator)
     student = deepcopy(network).train().requires_grad_(True)
-    adam = torch.optim.Adam(student.parameters(), lr=rate or (1e-5 if target == "stein" else 2e-6))
-    least, best_step, curve = float("inf"), 0, []
-    best = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+    adam = torch.optim.Adam(student.parameters(), lr=rate or RATES[target])
+    best, best_step, least = deepcopy(student.state_dict()), 0, inf
+    curve: list[tuple[int, float]] = []
     reason = f"all {steps} steps were made"
     for step in range(steps + 1):
         if step % CHECK == 0 or step == steps:
             with torch.no_grad():
-                risk = float(stein_risk(student, judge[:, :1], judge[:, 1:], probe)[0].mean()) * 255**2
-            curve.append((step, abs(risk) ** 0.5 if risk > 0 else -(abs(risk) ** 0.5)))
+                risk = 255**2 * float(stein_risk(student, seen[:, :1], seen[:, 1:], probe)[0].mean())
+            curve.append((step, risk))
             if watch is not None:
                 watch(step, student)
             if risk < least:
-                least, best_step = risk, step
-                best = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+                best, best_step, least = deepcopy(student.state_dict()), step, risk
             elif step - best_step >= PATIENCE * CHECK and not always:
                 reason = f"the estimated error rose after step {best_step}"
                 break
         if step == steps:
             break
-        windows = _windows(torch.cat((aligned, variance)), side, batch, generator)
+        windows = _windows(pair, _multiple(side, network), batch, generator)
         if target == "stein":
-            probe_ = torch.randn(windows[:, :1].shape, generator=generator).to(windows)
-            objective = _stein_objective(student, windows[:, :1], windows[:, 1:], probe_)
+            objective = _stein_objective(student, windows[:, :1], windows[:, 1:], _probe(windows, generator))
         else:
             objective = _neighbour_objective(student, windows[:, :1], patch, masked, generator)
         adam.zero_grad(set_to_none=True)
@@ -144,7 +153,10 @@ def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalI
 
 
 def stein_risk(
-    network: Network, mosaics: Float[Tensor, "b 1 h w"], variance: Float[Tensor, "b 1 h w"], probe: Float[Tensor, "b 1 h w"]
+    network: Network,
+    mosaics: Float[Tensor, "b 1 h w"],
+    variance: Float[Tensor, "b 1 h w"],
+    probe: Float[Tensor, "b 1 h w"],
 ) -> tuple[Float[Tensor, "b 1 h w"], NormalInverseGamma]:
     """Stein's estimate of the squared error at each photosite, whose mean is that of the truth; and the posterior.
 
@@ -157,9 +169,7 @@ def stein_risk(
     return (mosaics - here).square() - variance + 2 * slope, both.map(lambda t: t[: len(mosaics)])
 
 
-def neighbours(
-    image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator
-) -> Float[Tensor, "b c h w"]:
+def neighbours(image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
     """The image at a random place of the patch x patch ones around each pixel, drawn for each colour alone."""
     reach = patch // 2
     height, width = image.shape[-2:]
@@ -176,14 +186,18 @@ def mask(
     return ((target - observed).abs() < 2 * posterior.noise_variance.sqrt()).float()
 
 
-def _need(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
-    """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can."""
+def _refusal(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
+    """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
+
+    The limit of the scale error is what training noise stays below on Kodak and McM; texture raises it where
+    there is little noise. A profile below the noise map speaks of noise that varies in space, as no profile can.
+    """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
     if scale_error(network, mosaic, known) < 0.02 + 0.6 / level:
         return "the network knows this noise: its noise map scales with the mosaic"
     if level < 0.95 * claimed:
-        return "the noise does not grow with the signal along a line, as adapting assumes"
+        return "the noise varies in space, where adapting expects it to follow the signal"
     return ""
 
 
@@ -209,6 +223,21 @@ def _neighbour_objective(
         prior = loss.prior(observed, target, count=1.0)
         weight = mask(target, observed, posterior) if masked else torch.ones_like(target)
     return -(weight * loss.elbo(posterior, prior, observed)).sum() / weight.sum().clamp_min(1)
+
+
+def _middle(size: int) -> slice:
+    """An even part of at most `REGION` photosites, from an even one on."""
+    start = max(0, size - REGION) // 4 * 2
+    return slice(start, start + min(size, REGION) // 2 * 2)
+
+
+def _multiple(side: int, network: Network) -> int:
+    stride = network.config.stride
+    return -(-side // stride) * stride
+
+
+def _probe(windows: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(windows[:, :1].shape, generator=generator).to(windows)
 
 
 def _windows(mosaic: Tensor, side: int, batch: int, generator: torch.Generator) -> Tensor:

@@ -27,6 +27,13 @@ Ensemble = Annotated[
     bool,
     typer.Option("--ensemble/--no-ensemble", help="Average over the eight symmetries: better, 8 times slower."),
 ]
+Adapt = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="First adapt to noise unlike that of the training, in at most so many steps; 30 is good.",
+    ),
+]
 Pattern = Annotated[str, typer.Option(help="RGGB, BGGR, GRBG or GBRG: the top-left 2x2 cell in reading order.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
@@ -52,6 +59,7 @@ def restore(
     ] = None,
     model: Model = "wild-s",
     ensemble: Ensemble = False,
+    adapt: Adapt = 0,
     black: Annotated[float, typer.Option(help="The file's number for black.")] = 0.0,
     white: Annotated[
         float | None,
@@ -86,14 +94,16 @@ def restore(
             bits=bits,
             maps=maps,
             ensemble=ensemble,
+            adapt=adapt,
             tile=tile,
             progress=progress,
         )
+    adapted = f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})" if adapt else ""
     _answer(
         answer,
         json_,
         f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}, "
-        f"mean noise {answer['sigma']:.1f}/255",
+        f"mean noise {answer['sigma']:.1f}/255{adapted}",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from debayes import cfa, files, image, noise
+from debayes import adaptation, cfa, files, image, noise
 from debayes.model import Network
 from debayes.restoration import restore_tiles
 
@@ -22,14 +22,16 @@ def restore_file(
     bits: int | None = None,
     maps: bool = False,
     ensemble: bool = False,
+    adapt: int = 0,
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Restore the mosaic of one file into another, and say what was done.
 
     The pattern is the one given, or the one the file records, or RGGB. With `maps`, the noise map and the doubt
-    map (standard deviations, 1 = white) are written beside the picture as float TIFFs. The picture is kept in
-    the precision it is written in, so that memory stays near 10 bytes a pixel beside the tile.
+    map (standard deviations, 1 = white) are written beside the picture as float TIFFs. With `adapt`, a copy of
+    the network is first adapted to the mosaic in at most so many steps, if its noise asks for it. The picture is
+    kept in the precision it is written in, so that memory stays near 10 bytes a pixel beside the tile.
     """
     bits = image.check_bits(target, bits)
     written = [target] + [target.with_name(f"{target.stem}.{name}.tiff") for name in ("noise", "doubt") if maps]
@@ -39,13 +41,24 @@ def restore_file(
             raise ValueError(f"{path} is the mosaic itself: write the picture somewhere else")
     mosaic = image.read_mosaic(source, black=black, white=white)
     pattern = cfa.check_pattern(pattern or mosaic.pattern or "RGGB")
+    share = 0.5 if adapt else 0.0  # of the progress that adapting takes
+
+    def report(start: float, part: float) -> Callable[[float], None] | None:
+        return None if progress is None else lambda done: progress(start + part * done)
+
+    adapted = None
+    if adapt:
+        adapted = adaptation.adapt(network, mosaic.values, pattern, steps=adapt, progress=report(0, share))
+        network = adapted.network
     _, height, width = mosaic.values.shape
     kind = {8: torch.uint8, 16: torch.uint16, 32: torch.float32}[bits]
     picture = torch.empty(height, width, 3, dtype=kind)
     noise_map = torch.empty(height, width, 3) if maps else None
     doubt_map = torch.empty(height, width, 3) if maps else None
     level = 0.0
-    tiles = restore_tiles(network, mosaic.values, pattern, ensemble=ensemble, tile=tile, progress=progress)
+    tiles = restore_tiles(
+        network, mosaic.values, pattern, ensemble=ensemble, tile=tile, progress=report(share, 1 - share)
+    )
     for rows, columns, posterior in tiles:
         picture[rows, columns] = image.quantise(posterior.mean, bits).permute(1, 2, 0)
         deviation = posterior.noise_variance.sqrt()
@@ -64,6 +77,7 @@ def restore_file(
         "height": height,
         "pattern": pattern,
         "sigma": 255 * level / (3 * height * width),
+        **({} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}),
     }
 
 

@@ -1,9 +1,9 @@
 """Noise profiles: how noise grows with the signal, and how to read that off one mosaic.
 
-Photon and read noise together have a variance that is a straight line over the signal. The line is found blind, in
-the spirit of Foi et al. (2008): in small blocks of each plane the diagonal detail tells of noise, the horizontal and
-vertical detail of texture. In white noise the two are independent, so choosing the blocks that are smoothest by the
-one does not bias the variance of the other.
+Photon and read noise together have a variance that is a straight line over the signal. The line is found blind,
+in the spirit of Foi et al. (2008): in small blocks of each plane the diagonal detail tells of noise, the horizontal
+and vertical detail of texture. In white noise the two are independent, so choosing the blocks that are smoothest by
+the one does not bias the variance of the other.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def estimate(mosaic: Float[Tensor, "1 h w"]) -> Profile:
 def _samples(planes: Float[Tensor, "n 1 h w"]) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
     """Mean and noise variance of the smoothest blocks, for each level of brightness."""
     kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
-    low, rows, columns, diagonal = F.conv2d(planes, kernels.unsqueeze(1).to(planes) / 2, stride=2).split(1, 1)
+    low, rows, columns, diagonal = F.conv2d(planes, kernels[:, None].to(planes) / 2, stride=2).unbind(1)
     texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False).flatten()
     mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False).flatten()
     found = []
