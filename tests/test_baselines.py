@@ -38,6 +38,16 @@ def test_bm3d_denoises() -> None:
     )
 
 
+def test_unknown_noise_levels() -> None:
+    """Where the noise level is not known, demosaickers do the same as ever and +bm3d is refused, not left out."""
+    mosaic = cfa.mosaic(smooth(16, 16))
+    assert torch.equal(
+        baselines.find("bilinear")(mosaic, "RGGB", None), baselines.find("bilinear")(mosaic, "RGGB", 0.1)
+    )
+    with pytest.raises(ValueError, match=r"'bilinear\+bm3d' must be told the noise level"):
+        baselines.find("bilinear+bm3d")(mosaic, "RGGB", None)
+
+
 @pytest.mark.parametrize("name", ["ahd", "menon+nlm", "", "+bm3d"])
 def test_unknown_names(name: str) -> None:
     """The sentence lists what there is."""

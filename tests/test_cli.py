@@ -1,5 +1,6 @@
 """The command as a user meets it: answers, files, and one sentence with exit code 2 for what is wrong."""
 
+import csv
 import json
 import resource
 import subprocess
@@ -198,6 +199,88 @@ def test_a_perfect_score_is_null_in_json(tmp_path: Path, monkeypatch: pytest.Mon
         run(monkeypatch, "evaluate", "--data", tmp_path / "set", "--sigma", 0, "--json", tmp_path / "o.json") == 0
     )
     assert json.loads((tmp_path / "o.json").read_text())["means"][0]["psnr"] is None
+
+
+@pytest.fixture
+def msr_set(photo: Path) -> Path:
+    """A folder `msr` with the layout of the MSR set, of two pairs of which test.txt lists one."""
+    folder = photo.parent / "msr" / "Dataset_LINEAR_with_noise" / "bayer_panasonic"
+    truth = image.read(photo)[:, :32, :40]
+    for half in ("input", "groundtruth"):
+        (folder / half).mkdir(parents=True)
+    for number in (1, 2):
+        image.write(folder / "input" / f"{number}.png", cfa.mosaic(truth / number))
+        image.write(folder / "groundtruth" / f"{number}.png", torch.cat((truth / number, truth[:1])))
+    (folder / "test.txt").write_text("2\n")
+    return photo.parent / "msr"
+
+
+def test_evaluate_on_the_msr_set(
+    msr_set: Path, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone it is a table in two spaces; beside another set a second table, and both are in the files."""
+    (msr_set.parent / "set").mkdir()
+    photo.rename(msr_set.parent / "set" / "photo.png")
+    monkeypatch.setenv("DEBAYES_DATA", str(msr_set.parent))
+    assert run(monkeypatch, "evaluate", "--data", "msr") == 0
+    alone = capsys.readouterr().out
+    lines = alone.splitlines()
+    assert lines[0] == "| MSR | linear PSNR / SSIM | sRGB PSNR / SSIM |"
+    assert lines[2].startswith("| bilinear |") and lines[3].startswith("| wild-s |")
+    assert "| *Wild-JDD, published* | *40.16 / 0.980* | *34.34 / 0.945* |" in lines
+    assert "not comparable to the digit" in alone
+    targets = (msr_set.parent / "o.json", msr_set.parent / "o.csv")
+    files = ("--json", targets[0], "--csv", targets[1])
+    assert run(monkeypatch, "evaluate", "--data", "set", "msr", "--sigma", 5, *files) == 0
+    first, second = capsys.readouterr().out.split("\n\n", 1)
+    assert first.startswith("| PSNR dB / SSIM | set σ=5 |") and second == alone
+    found = json.loads(targets[0].read_text())
+    assert [row["data"] for row in found["means"]] == ["set", "set"]
+    assert [(row["method"], row["name"], row["space"]) for row in found["msr"]["pictures"]] == [
+        (method, "2.png", space) for method in ("bilinear", "wild-s") for space in ("linear", "sRGB")
+    ]
+    means = found["msr"]["means"]
+    assert lines[2] == "| bilinear | " + " | ".join(f"{m['psnr']:.2f} / {m['ssim']:.4f}" for m in means[:2]) + " |"
+    assert len(found["msr"]["published"]) == 22
+    rows = list(csv.DictReader(targets[1].read_text().splitlines()))
+    assert [row["data"] for row in rows] == ["set"] * 2 + ["msr"] * 4
+    assert float(rows[2]["psnr"]) == pytest.approx(means[0]["psnr"])
+
+
+def test_a_limit_on_the_msr_set(
+    msr_set: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a part of the pictures nothing was published; the lists of the other sets are there, and empty."""
+    (msr_set / "Dataset_LINEAR_with_noise" / "bayer_panasonic" / "test.txt").unlink()
+    target = msr_set.parent / "o.json"
+    assert run(monkeypatch, "evaluate", "--data", msr_set, "--limit", 1, "--json", target) == 0
+    assert "published" not in capsys.readouterr().out
+    found = json.loads(target.read_text())
+    assert found["means"] == found["pictures"] == found["published"] == []
+    assert {row["name"] for row in found["msr"]["pictures"]} == {"1.png"}
+
+
+MSR_BAD_INPUT = {
+    "a pattern it has not": (["--pattern", "RGGB", "GBRG"], {}, "are RGGB, and cannot be scored as GBRG"),
+    "a told denoiser": (["--baseline", "bilinear", "menon+bm3d"], {}, "'menon+bm3d' must be told the noise level"),
+    "a missing pair": ([], {"test.txt": "2\n7\n"}, "input/7.png, which test.txt asks for"),
+    "an empty list": ([], {"test.txt": ""}, "test.txt lists no pictures"),
+    "no number": ([], {"test.txt": "two\n"}, "the number of a picture was expected in line 1, not 'two'"),
+    "a damaged truth": ([], {"groundtruth/2.png": "PNG"}, "cannot be read as PNG"),
+}
+
+
+@pytest.mark.parametrize("case", MSR_BAD_INPUT)
+def test_bad_input_on_the_msr_set(
+    case: str, msr_set: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence on stderr and exit code 2."""
+    arguments, texts, sentence = MSR_BAD_INPUT[case]
+    for name, text in texts.items():
+        (msr_set / "Dataset_LINEAR_with_noise" / "bayer_panasonic" / name).write_text(text)
+    assert run(monkeypatch, "evaluate", "--data", msr_set, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("debayes: ") and sentence in err and err.count("\n") == 1
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,10 +72,13 @@ def test_sixteen_bit_colour_png_is_not_cut_to_eight(tmp_path: Path) -> None:
 
 
 def test_opaque_alpha_and_palettes(tmp_path: Path) -> None:
-    """An opaque alpha channel is dropped; a palette is looked up."""
+    """An opaque alpha channel is dropped, any other if it is to be ignored; a palette is looked up."""
     array = np.random.default_rng(0).integers(0, 255, (6, 6, 3), dtype=np.uint8)
     Image.fromarray(array).convert("RGBA").save(tmp_path / "alpha.png")
     assert torch.equal(image.read(tmp_path / "alpha.png"), torch.from_numpy(array).permute(2, 0, 1) / 255)
+    Image.fromarray(np.dstack([array, array[..., :1]])).save(tmp_path / "clear.png")
+    clear = image.read(tmp_path / "clear.png", ignore_alpha=True)
+    assert torch.equal(clear, image.read(tmp_path / "alpha.png"))
     flat = Image.fromarray(np.full((6, 6, 3), (255, 0, 0), dtype=np.uint8)).convert("P")
     flat.save(tmp_path / "palette.png")
     assert image.read(tmp_path / "palette.png")[:, 0, 0].tolist() == [1, 0, 0]

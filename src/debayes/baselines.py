@@ -14,7 +14,8 @@ from torch import Tensor
 
 from debayes import cfa
 
-Baseline = Callable[[Tensor, str, float], Tensor]
+# Of a mosaic (1, h, w), its pattern and the noise level, or none if that is not known.
+Baseline = Callable[[Tensor, str, float | None], Tensor]
 
 # Photosites that a mosaic is continued by, so that no method is judged by how it treats borders.
 _BORDER = 16
@@ -28,19 +29,27 @@ def find(name: str) -> Baseline:
         raise ValueError(f"there is no baseline {name!r}: there are {known}, alone or followed by +bm3d")
     demosaick = DEMOSAICKERS[first]
 
-    def run(mosaic: Tensor, pattern: str, sigma: float) -> Tensor:
+    def run(mosaic: Tensor, pattern: str, sigma: float | None) -> Tensor:
+        if sigma is None:
+            check_blind(name)
         mosaic = mosaic.cpu()
         padded = cfa.pad(mosaic, _BORDER, _BORDER + mosaic.shape[1] % 2, _BORDER, _BORDER + mosaic.shape[2] % 2)
         try:
             image = demosaick(padded, pattern)
             image = image[:, _BORDER : _BORDER + mosaic.shape[1], _BORDER : _BORDER + mosaic.shape[2]]
-            return denoise(image, sigma) if then and sigma > 0 else image
+            return denoise(image, sigma) if then and sigma is not None and sigma > 0 else image
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 f'the baseline {name!r} needs {error.name}: pip install "debayes[peers]"'
             ) from None
 
     return run
+
+
+def check_blind(name: str) -> None:
+    """Refuse a baseline, by name, that cannot do without the noise level."""
+    if "+" in name:
+        raise ValueError(f"the baseline {name!r} must be told the noise level, which is not known of given mosaics")
 
 
 def bilinear(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"]:

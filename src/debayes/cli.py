@@ -179,7 +179,10 @@ class _Lists(TyperCommand):
 
 @app.command(cls=_Lists)
 def evaluate(
-    data: Annotated[list[str], typer.Option(help="Folders of pictures, or their names under $DEBAYES_DATA/bench.")],
+    data: Annotated[
+        list[str],
+        typer.Option(help="Folders of pictures or of the MSR set, or their names under $DEBAYES_DATA/bench."),
+    ],
     model: Annotated[list[str], typer.Option("--model", "-m", help="Shipped names or weight files.")] = ["wild-s"],  # noqa: B006 - typer copies it
     baseline: Annotated[
         list[str],
@@ -198,25 +201,31 @@ def evaluate(
     """Score models on folders of pictures under the README's protocol: PSNR / SSIM, beside baselines.
 
     Options take several values: --data kodak24 mcm18 --sigma 5 10 15. For sets that others published scores of,
-    these stand below.
+    these stand below. The MSR set (--data msr) brings its own noisy mosaics: it is scored in linear values and in
+    sRGB, and --sigma does not matter for it.
     """
-    from debayes import baselines, cfa, evaluation, files, image, reports
+    from debayes import baselines, cfa, evaluation, files, image, msr, reports
     from debayes.terminal import progress_bar
 
     for path in (json_, csv):
         if path is not None:
             files.check_target(path)
     patterns = [cfa.check_pattern(name.upper()) for name in pattern]
-    folders = {name: image.find(_data_folder(name))[:limit] for name in data}
+    places = {name: _data_folder(name) for name in data}
+    given = {name: msr.pairs(root)[:limit] for name, place in places.items() if (root := msr.locate(place))}
+    folders = {name: image.find(place)[:limit] for name, place in places.items() if name not in given}
     methods: dict[str, tuple[Network | baselines.Baseline, bool]] = {}
     for name in baseline:
         methods[name] = (baselines.find(name), False)
+    if given:
+        msr.check(baseline, patterns)
     for name in model:
         network = _network(name, device)
         methods[name] = (network, False)
         if ensemble:
             methods[f"{name}, ensemble"] = (network, True)
     scores = {}
+    msr_scores = {}
     for name, (method, eightfold) in methods.items():
         for folder, pictures in folders.items():
             for cell in patterns:
@@ -224,12 +233,22 @@ def evaluate(
                     scores[name, folder, cell] = evaluation.evaluate(
                         method, pictures, sigma, pattern=cell, ensemble=eightfold, progress=progress
                     )
-    found = reports.records(scores, sigma)
-    typer.echo(reports.markdown(scores, sigma, compare=limit is None))
+        for folder, pairs in given.items():
+            with progress_bar(f"{name} on {folder}") as progress:
+                msr_scores[name, folder] = msr.evaluate(method, pairs, ensemble=eightfold, progress=progress)
+    whole = limit is None
+    tables = [reports.markdown(scores, sigma, compare=whole)] if scores else []
+    tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
+    typer.echo("\n\n".join(tables))
+    found: dict[str, Any] = reports.records(scores, sigma)
+    rows = found["pictures"]
+    if msr_scores:
+        found["msr"] = reports.msr_records(msr_scores)
+        rows = rows + found["msr"]["pictures"]
     if json_ is not None:
         files.write_text(json_, json.dumps(_finite(found), indent=2, allow_nan=False))
     if csv is not None:
-        files.write_text(csv, reports.comma_separated(found["pictures"]))
+        files.write_text(csv, reports.comma_separated(rows))
 
 
 @app.command()

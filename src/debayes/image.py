@@ -54,10 +54,10 @@ def find(folder: Path) -> list[Path]:
     return paths
 
 
-def read(path: Path) -> Float[Tensor, "3 h w"]:
-    """A colour picture. Grey ones are refused, an alpha channel is ignored if it is opaque."""
+def read(path: Path, *, ignore_alpha: bool = False) -> Float[Tensor, "3 h w"]:
+    """A colour picture. Grey ones are refused; an alpha channel is dropped if it is opaque, or is to be ignored."""
     array, _ = _decode(path)
-    if array.ndim == 3 and array.shape[2] == 4 and (array[..., 3] == _white(array)).all():
+    if array.ndim == 3 and array.shape[2] == 4 and (ignore_alpha or (array[..., 3] == _white(array)).all()):
         array = array[..., :3]
     if array.ndim != 3 or array.shape[2] != 3:
         raise ValueError(f"{path}: a colour picture (height x width x 3) was expected, not {_shape(array)}")

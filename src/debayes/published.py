@@ -7,24 +7,25 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Row:
-    """The score of a method on a set of pictures at one noise level."""
+    """The score of a method on a set of pictures, at one noise level."""
 
     method: str
     data: str
     """The set, by the name it has under DEBAYES_DATA."""
-    sigma: float
+    sigma: float | None
+    """In units of 1/255; none for a set whose mosaics have their own noise."""
     psnr: float
     ssim: float
     source: str
     """Where it was published."""
 
 
-def rows(data: str, sigma: float) -> list[Row]:
-    """The published rows of a set at a noise level, in the order of their source."""
+def rows(data: str, sigma: float | None) -> list[Row]:
+    """The published rows of a set at a noise level (or none), in the order of their source."""
     text = (resources.files("debayes") / "published.toml").read_text()
     return [
         Row(row["method"], data, sigma, psnr=row[data][0], ssim=row[data][1], source=source["cite"])
         for source in tomllib.loads(text)["source"]
         for row in source["row"]
-        if data in row and row["sigma"] == sigma
+        if data in row and row.get("sigma") == sigma
     ]

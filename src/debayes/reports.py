@@ -7,11 +7,18 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from debayes import evaluation, published
+from debayes import evaluation, msr, published
 from debayes.evaluation import Score
 
 # Scores by method, set of pictures and pattern.
 Scores = Mapping[tuple[str, str, str], Sequence[Score]]
+# Scores on the MSR set by method and the name of its folder.
+MsrScores = Mapping[tuple[str, str], Sequence[msr.Score]]
+
+_MSR_NOTE = (
+    "Published rows are of the pictures of test.txt. Their sRGB values were made by the data set's own fitted\n"
+    "colour transform and tone curve, ours by the sRGB curve alone: in sRGB they are not comparable to the digit."
+)
 
 
 def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> str:
@@ -32,9 +39,24 @@ def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -
         for row in published.rows(Path(data).name, sigma) if compare else ():
             cells = rows.setdefault(f"*{row.method}, published*", ["-"] * len(columns))
             cells[i] = f"*{row.psnr:.2f} / {row.ssim:.4f}*"
-    lines = [["PSNR dB / SSIM", *heads], ["---"] * (len(heads) + 1)]
-    lines += [[name, *cells] for name, cells in rows.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return _table(["PSNR dB / SSIM", *heads], rows)
+
+
+def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
+    """PSNR / SSIM of each method on the MSR set in linear values and in sRGB, and below what others published."""
+    folders = list(dict.fromkeys(data for _, data in scores))
+    columns = [(data, space) for data in folders for space in msr.SPACES]
+    heads = [f"{f'{data} ' * (len(folders) > 1)}{space} PSNR / SSIM" for data, space in columns]
+    rows = {}
+    for method in dict.fromkeys(method for method, _ in scores):
+        averages = [msr.average(scores[method, data], space) for data, space in columns]
+        rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim in averages]
+    for row in _published_msr() if compare else ():
+        cells = rows.setdefault(f"*{row['method']}, published*", ["-"] * len(columns))
+        for i, (_, space) in enumerate(columns):
+            if space == row["space"]:
+                cells[i] = f"*{row['psnr']:.2f} / {row['ssim']:.3f}*"
+    return _table(["MSR", *heads], rows) + (f"\n\n{_MSR_NOTE}" if compare else "")
 
 
 def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
@@ -59,10 +81,50 @@ def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str,
     }
 
 
+def msr_records(scores: MsrScores) -> dict[str, list[dict[str, Any]]]:
+    """The same for the MSR set; what is of one space (linear or sRGB) says which."""
+    means = []
+    for (method, data), found in scores.items():
+        for space in msr.SPACES:
+            psnr, ssim = msr.average(found, space)
+            means.append({"method": method, "data": data, "space": space, "psnr": psnr, "ssim": ssim})
+    return {
+        "means": means,
+        "pictures": [
+            {"method": method, "data": data, "pattern": msr.PATTERN, **asdict(score)}
+            for (method, data), found in scores.items()
+            for score in found
+        ],
+        "published": _published_msr(),
+    }
+
+
 def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same keys as CSV, with a head."""
+    """Rows as CSV, with a head of all their keys; what a row lacks stays empty."""
     text = StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A markdown table: heads, and rows of cells by name."""
+    lines = [heads, ["---"] * len(heads), *([name, *cells] for name, cells in rows.items())]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _published_msr() -> list[dict[str, Any]]:
+    """The published rows of the MSR set, one for each space."""
+    return [
+        {
+            "method": row.method,
+            "data": "msr",
+            "space": space,
+            "psnr": row.psnr,
+            "ssim": row.ssim,
+            "source": row.source,
+        }
+        for space in msr.SPACES
+        for row in published.rows(f"msr-{space.lower()}", None)
+    ]
