@@ -63,6 +63,8 @@ class Adapted:
     """(step, estimated mean squared error in units of 1/255²); an estimate, so it can be below 0."""
     reason: str
     """Why it stopped where it did."""
+    needed: bool
+    """Whether the noise was unlike that of the training."""
 
 
 def adapt(
@@ -75,7 +77,7 @@ def adapt(
     target: Literal["stein", "neighbour"] = "stein",
     patch: int = 3,
     masked: bool = True,
-    always: bool = False,
+    whole: bool = False,
     side: int = 192,
     batch: int = 2,
     seed: int = 0,
@@ -85,8 +87,8 @@ def adapt(
     """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
 
     A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
-    neighbourhood of patch x patch. With `always` a mosaic that needs no adapting is adapted nevertheless, and all
-    steps are made; the network returned is that of the least risk in any case. `watch` is shown it at every look.
+    neighbourhood of patch x patch. `watch` is shown the network at every look; with `whole` all steps are made for
+    it, needed or not, while the answer stays the same.
     """
     if steps < 0 or side < 2 or batch < 1:
         raise ValueError(
@@ -97,12 +99,18 @@ def adapt(
     aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
     aligned = aligned[:, *(_middle(size) for size in aligned.shape[1:])]
     if min(aligned.shape[1:]) < SMALLEST:
-        return Adapted(deepcopy(network), 0, (), f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from")
+        return Adapted(
+            deepcopy(network),
+            0,
+            (),
+            f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from",
+            needed=False,
+        )
     known = restore(network, aligned)
     variance = profile.estimate(aligned).variance(cfa.mosaic(known.mean)).clamp_min(loss.VARIANCE_FLOOR)
-    refusal = _refusal(network, aligned, known, variance)
-    if refusal and not always:
-        return Adapted(deepcopy(network), 0, (), refusal)
+    doubt = _doubt(network, aligned, known, variance)
+    if doubt and not whole:
+        return Adapted(deepcopy(network), 0, (), doubt, needed=False)
 
     pair = torch.cat((aligned, variance))
     generator = torch.Generator().manual_seed(seed)
@@ -112,7 +120,7 @@ def adapt(
     adam = torch.optim.Adam(student.parameters(), lr=rate or RATES[target])
     best, best_step, least = deepcopy(student.state_dict()), 0, inf
     curve: list[tuple[int, float]] = []
-    reason = f"all {steps} steps were made"
+    reason, ended = doubt or f"all {steps} steps were made", bool(doubt)
     for step in range(steps + 1):
         if step % CHECK == 0 or step == steps:
             with torch.no_grad():
@@ -120,10 +128,11 @@ def adapt(
             curve.append((step, risk))
             if watch is not None:
                 watch(step, student)
-            if risk < least:
+            if risk < least and not ended:
                 best, best_step, least = deepcopy(student.state_dict()), step, risk
-            elif step - best_step >= PATIENCE * CHECK and not always:
-                reason = f"the estimated error rose after step {best_step}"
+            elif step - best_step >= PATIENCE * CHECK and not ended:
+                reason, ended = f"the estimated error rose after step {best_step}", True
+            if ended and not whole:
                 break
         if step == steps:
             break
@@ -140,7 +149,7 @@ def adapt(
     student.load_state_dict(best)
     if progress is not None:
         progress(1.0)
-    return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason)
+    return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason, needed=not doubt)
 
 
 def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma) -> float:
@@ -186,7 +195,7 @@ def mask(
     return ((target - observed).abs() < 2 * posterior.noise_variance.sqrt()).float()
 
 
-def _refusal(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
+def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
     """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
 
     The limit of the scale error is what training noise stays below on Kodak and McM; texture raises it where

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -246,7 +245,7 @@ def evaluate(
         found["msr"] = reports.msr_records(msr_scores)
         rows = rows + found["msr"]["pictures"]
     if json_ is not None:
-        files.write_text(json_, json.dumps(_finite(found), indent=2, allow_nan=False))
+        files.write_text(json_, files.to_json(found, indent=2))
     if csv is not None:
         files.write_text(csv, reports.comma_separated(rows))
 
@@ -357,6 +356,47 @@ def runs(
         for line in lines[-1:]
     ]
     _answer({"plot": str(target), "runs": found}, json_, "\n".join([*rows, str(target)]))
+
+
+@app.command(cls=_Lists)
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(help="table1, table2, table3, finetuning, overfitting, mask, noise-map, visual or all."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")],
+    model: Annotated[
+        list[str], typer.Option("--model", "-m", help="Shipped names or weight files; figures take the first.")
+    ] = ["wild-s"],  # noqa: B006
+    data: Annotated[
+        Path | None, typer.Option(envvar="DEBAYES_DATA", help="Where kodak24, mcm18 and the other sets lie.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few small pictures and short runs: minutes instead of hours.")
+    ] = False,
+    device: Device = "auto",
+) -> None:
+    """Reproduce a table or figure of the paper, or all: a page with figures and numbers, and an index of them.
+
+    Stopped runs go on where they were when started again with the same folder.
+    """
+    from debayes import reproduction
+    from debayes.terminal import progress_bar
+
+    names = reproduction.check(name)
+    if data is not None and not data.is_dir():
+        raise ValueError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
+    place = _device(device)
+    _make_folder(output)
+    for experiment in names:
+        with progress_bar(experiment) as progress:
+            page = reproduction.reproduce(
+                experiment, output, models=model, root=data, quick=quick, device=place, progress=progress
+            )
+        typer.echo(f"{experiment:<12} {output / experiment}.html")
+        for sentence in (*page.finding, *page.missing):
+            typer.echo(f"{'':<12} {sentence}")
+    typer.echo(f"{'index':<12} {output / 'index.html'}")
 
 
 @app.command()
@@ -478,13 +518,6 @@ def _lines(table: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _answer(answer: Any, as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(_finite(answer), indent=2, allow_nan=False) if as_json else text)
+    from debayes.files import to_json
 
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity (the PSNR of two equal pictures): null stands for it."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    typer.echo(to_json(answer, indent=2) if as_json else text)

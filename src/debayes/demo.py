@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import cfa, files, image, metrics, noise
+from debayes import cfa, files, image, metrics, noise, scenes
 from debayes.model import Network
 from debayes.nig import NormalInverseGamma
 from debayes.restoration import restore
@@ -34,7 +33,7 @@ def demonstrate(
     neither matters.
     """
     noise.check_sigma(sigma)
-    truth = photograph()
+    truth = scenes.photograph("chelsea")
     pattern = "GRBG"
     level = torch.linspace(sigma / 4, sigma, truth.shape[-1]).expand(truth.shape[-2:])
     generator = torch.Generator().manual_seed(seed)
@@ -57,16 +56,6 @@ def demonstrate(
         "sigma": {"added": float(level.mean()), "estimated": float(estimate.mean())},
         "picture": str(picture),
     }
-
-
-def photograph() -> Tensor:
-    """The photograph of the demonstration, (3, 300, 451)."""
-    try:
-        from skimage import data
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
-    photo: Any = data.chelsea  # scikit-image has no annotations there
-    return torch.from_numpy(np.asarray(photo())).permute(2, 0, 1).float() / 255
 
 
 def draw(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from debayes import cfa, image, metrics, noise
@@ -55,20 +56,31 @@ def evaluate(
         target = image.read(path)
         target = target[:, : target.shape[1] // 2 * 2, : target.shape[2] // 2 * 2]
         for j, sigma in enumerate(sigmas):
-            mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=path.name)
-            if isinstance(method, Network):
-                posterior = restore(method, mosaic, pattern, ensemble=ensemble)
-                mean, level = posterior.mean, posterior.noise_variance.sqrt()
-            else:
-                mean, level = method(mosaic, pattern, sigma / 255), None
-            mean = mean.clamp(0, 1)
-            error = None if level is None or sigma == 0 else float((255 * level / sigma - 1).abs().median())
-            scores.append(
-                Score(path.name, sigma, float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target)), error)
-            )
+            scores.append(score(method, target, sigma, name=path.name, pattern=pattern, ensemble=ensemble))
             if progress is not None:
                 progress((i * len(sigmas) + j + 1) / (len(pictures) * len(sigmas)))
     return scores
+
+
+def score(
+    method: Network | Baseline,
+    target: Float[Tensor, "3 h w"],
+    sigma: float,
+    *,
+    name: str,
+    pattern: str = "RGGB",
+    ensemble: bool = False,
+) -> Score:
+    """The score of one picture of even size at one noise level; its name seeds the noise."""
+    mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=name)
+    if isinstance(method, Network):
+        posterior = restore(method, mosaic, pattern, ensemble=ensemble)
+        mean, level = posterior.mean, posterior.noise_variance.sqrt()
+    else:
+        mean, level = method(mosaic, pattern, sigma / 255), None
+    mean = mean.clamp(0, 1)
+    error = None if level is None or sigma == 0 else float((255 * level / sigma - 1).abs().median())
+    return Score(name, sigma, float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target)), error)
 
 
 def noisy_mosaic(target: Tensor, sigma: float, *, pattern: str, seed: str) -> Tensor:

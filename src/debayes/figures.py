@@ -1,6 +1,6 @@
 """Figures as data, and how they are drawn: curves over an axis, and galleries of pictures and maps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Curve:
 class Plot:
     """Panels of curves side by side, each with its title."""
 
-    panels: dict[str, Sequence[Curve]]
+    panels: Mapping[str, Sequence[Curve]]
     x: str
     """What the x axes show."""
     y: str
@@ -76,8 +76,9 @@ def _draw_plot(canvas: Any, plot: Plot) -> None:
     for axes, (title, curves) in zip(panels, plot.panels.items(), strict=True):
         for curve in curves:
             (line,) = axes.plot(curve.x, curve.y, "--" if curve.dashed else "-", label=curve.name, linewidth=1.6)
-            if curve.mark is not None:
-                nearest = min(range(len(curve.x)), key=lambda i: abs(curve.x[i] - curve.mark))
+            if (mark := curve.mark) is not None:
+                distances = [abs(x - mark) for x in curve.x]
+                nearest = distances.index(min(distances))
                 axes.plot(curve.x[nearest], curve.y[nearest], "o", color=line.get_color(), markersize=7)
         axes.set(title=title, xlabel=plot.x, ylabel=plot.y)
         axes.grid(alpha=0.3)

@@ -1,9 +1,12 @@
 """Writing a file whole or not at all."""
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 
 def check_target(path: Path) -> None:
@@ -35,3 +38,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file, with a line end after its last line."""
     with replace(path) as temporary:
         temporary.write_text(text.rstrip("\n") + "\n")
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Plain values as JSON, which has no infinity (the PSNR of two equal pictures): null stands for it."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -55,12 +55,11 @@ def render(page: Page, name: str) -> str:
     return _document(page.title, "\n".join(parts), back=True)
 
 
-def render_index(pages: Mapping[str, Page], heading: str) -> str:
-    """A page that leads to the others, with the first finding of each."""
+def render_index(entries: Mapping[str, tuple[str, str]], heading: str) -> str:
+    """A page that leads to others, each with its title and a sentence."""
     items = "\n".join(
-        f'<li><a href="{escape(name)}.html">{escape(page.title)}</a>'
-        f"<p>{escape(next(iter([*page.finding, *page.missing]), ''))}</p></li>"
-        for name, page in pages.items()
+        f'<li><a href="{escape(name)}.html">{escape(title)}</a><p>{escape(sentence)}</p></li>'
+        for name, (title, sentence) in entries.items()
     )
     return _document(heading, f"<ol class=index>\n{items}\n</ol>", back=False)
 
@@ -110,7 +109,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
 th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } thead th { background: var(--soft); }
-.quoted { color: var(--ink); font-style: italic; } .note, figcaption, .data, .back { color: var(--ink); font-size: .9rem; }
+.quoted { color: var(--ink); font-style: italic; }
+.note, figcaption, .data, .back { color: var(--ink); font-size: .9rem; }
 figure { margin: 1.6rem 0; } img { max-width: 100%; background: white; border: 1px solid var(--line); }
 .index li { margin-bottom: 1rem; } .index p { margin: .2rem 0; }
 """

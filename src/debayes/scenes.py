@@ -29,7 +29,7 @@ def photograph(name: str) -> Float[Tensor, "3 h w"]:
 
 
 def cartoon(size: int) -> Float[Tensor, "3 {size} {size}"]:
-    """A face of plain areas with sharp outlines, as in the cartoon pictures that the paper draws its curves from."""
+    """A face of plain areas with sharp outlines, like the cartoons that the paper draws its curves from."""
     grid = (torch.arange(size * _FINE) + 0.5) / (size * _FINE)
     y, x = grid[:, None], grid[None, :]
     picture = torch.ones(3, size * _FINE, size * _FINE) * _color(0.62, 0.83, 0.90)

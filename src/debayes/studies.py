@@ -1,24 +1,19 @@
-"""The paper's tables and figures as experiments: each takes a `Bench` and gives a `Page`."""
+"""The paper's figures as experiments: each takes a `Bench` and gives a `Page`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from debayes import adaptation, baselines, cfa, evaluation, image, loss, metrics, noise, published, scenes, weights
-from debayes.evaluation import Score
+from debayes import adaptation, baselines, cfa, evaluation, image, loss, metrics, noise, scenes
+from debayes.bench import Bench, even, missing, seeded
 from debayes.figures import Curve, Gallery, Panel, Plot
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
 from debayes.pages import Page, Table
 from debayes.restoration import restore
-
-# The sets of the paper's table 1, and its noise levels in units of 1/255.
-SETS = ("kodak24", "mcm18", "wed-cdm", "mit-moire", "urban100")
-SIGMAS = (5.0, 10.0, 15.0)
 
 # What fine-tuning is tried on, by the names of `noise.KINDS`: level in units of 1/255, further arguments, title.
 # The paper names the kinds and no level; these are noises that the shipped networks restore badly.
@@ -32,147 +27,6 @@ FAMILIAR: dict[str, tuple[float, dict[str, float], str]] = {"gaussian": (10.0, {
 # Details for the eye, as (set, picture, top, left); and photographs at hand if the sets are not there.
 DETAILS = (("kodak24", "kodim19.png", 420, 60), ("kodak24", "kodim05.png", 260, 330), ("mcm18", "1.png", 180, 190))
 DETAIL = 96
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What an experiment works with."""
-
-    models: dict[str, Network]
-    """By name; experiments on one network take the first."""
-    root: Path | None
-    """Where the sets lie, in folders named as in `SETS`, or in such folders of `bench` below it."""
-    quick: bool
-    """Few small pictures and short runs, to see that it works; or everything."""
-    remember: Callable[[str, Callable[[], Any]], Any]
-    """What was computed under a name before, or is computed now and kept."""
-    progress: Callable[[float], None]
-    """Told the share that is done."""
-
-    @property
-    def network(self) -> Network:
-        """The first of the models."""
-        return next(iter(self.models.values()))
-
-    @property
-    def model(self) -> str:
-        """Its name."""
-        return next(iter(self.models))
-
-    def find(self, name: str) -> list[Path]:
-        """The pictures of a set, none if it is not on this machine."""
-        for folder in [] if self.root is None else [self.root / "bench" / name, self.root / name]:
-            if folder.is_dir():
-                return image.find(folder)[: 4 if self.quick else None]
-        return []
-
-    def pictures(self, name: str, limit: int) -> dict[str, Tensor]:
-        """A few pictures of a set, or the photographs at hand in its place; quick ones are cut to their middle."""
-        found = {path.name: image.read(path) for path in self.find(name)[:limit]}
-        found = found or {key: scenes.photograph(key) for key in scenes.PHOTOGRAPHS[:limit]}
-        return {key: _even(picture, 256 if self.quick else None) for key, picture in found.items()}
-
-
-def table1(bench: Bench) -> Page:
-    """PSNR and SSIM on five sets at three noise levels, with and without the ensemble."""
-    present = {name: paths for name in SETS if (paths := bench.find(name))}
-    methods: dict[str, tuple[Network | baselines.Baseline, bool]] = {"bilinear": (baselines.find("bilinear"), False)}
-    for name, network in bench.models.items():
-        methods |= {name: (network, False), f"{name}, ensemble": (network, True)}
-    jobs = [
-        (method, data, path, sigma)
-        for method in methods
-        for data, paths in present.items()
-        for path in paths
-        for sigma in SIGMAS
-    ]
-    scores: dict[tuple[str, str, float], list[Score]] = {}
-    for i, (method, data, path, sigma) in enumerate(jobs):
-
-        def score(method: str = method, path: Path = path, sigma: float = sigma) -> Any:
-            network, ensemble = methods[method]
-            size = 256 if bench.quick else None
-            return [asdict(s) for s in evaluation.evaluate(network, [path], [sigma], ensemble=ensemble, size=size)]
-
-        found = bench.remember(f"{method} {data} {path.name} {sigma:g}", score)
-        scores.setdefault((method, data, sigma), []).extend(Score(**s) for s in found)
-        bench.progress((i + 1) / len(jobs))
-    rows = [
-        [method, *(_cell(scores[method, data, sigma]) for data in present for sigma in SIGMAS)]
-        for method in (methods if present else ())
-    ]
-    quoted: dict[str, list[str]] = {}
-    columns = [(data, sigma) for data in present for sigma in SIGMAS]
-    for i, (data, sigma) in enumerate(columns):
-        for row in published.rows(data, sigma):
-            quoted.setdefault(f"*{row.method}, published", ["-"] * len(columns))[i] = f"{row.psnr:.2f} / {row.ssim:.4f}"
-    table = Table(
-        "PSNR in dB / SSIM, mean over the pictures of a set",
-        ["", *(f"{data} σ={sigma:g}" for data, sigma in columns)],
-        rows + [[name, *cells] for name, cells in quoted.items()],
-        _quick_note(bench) if bench.quick else "Rows in italics are quoted from the paper's table 1.",
-    )
-    finding = []
-    for name in bench.models if present else ():
-        gains = [
-            _mean(scores[f"{name}, ensemble", data, sigma]) - _mean(scores[name, data, sigma]) for data, sigma in columns
-        ]
-        finding.append(
-            f"{name}: the ensemble gains {min(gains):.2f} to {max(gains):.2f} dB in the {len(gains)} columns."
-        )
-        if not bench.quick:
-            finding.append(_against_paper(name, scores, columns))
-    return Page(
-        "Table 1: synthetic mosaics with Gaussian noise",
-        "Wild-JDD is above all others on five sets at sigma 5, 10 and 15 without being told the noise level, and "
-        "above itself with the eight-fold ensemble (Wild-JDD*).",
-        ["Mosaics of 8-bit pictures, RGGB, Gaussian noise added in float and never clipped; blind; PSNR over all pixels."],
-        finding,
-        [table] if present else [],
-        data={"scores": [{"method": m, "data": d, "pictures": [asdict(s) for s in f]} for (m, d, _), f in scores.items()]},
-        missing=_missing([name for name in SETS if name not in present]),
-    )
-
-
-def table3(bench: Bench) -> Page:
-    """The same network trained with the ELBO and with the mean squared error."""
-    networks = {"ELBO": weights.load("paper"), "MSE": weights.load("paper-mse")}
-    present = {name: paths for name in SETS[:3] if (paths := bench.find(name))}
-    jobs = [(loss_, data, path) for loss_ in networks for data, paths in present.items() for path in paths]
-    scores: dict[tuple[str, str], list[Score]] = {}
-    for i, (loss_, data, path) in enumerate(jobs):
-
-        def score(loss_: str = loss_, path: Path = path) -> Any:
-            size = 256 if bench.quick else None
-            return [asdict(s) for s in evaluation.evaluate(networks[loss_], [path], [10.0], size=size)]
-
-        found = bench.remember(f"{loss_} {data} {path.name}", score)
-        scores.setdefault((loss_, data), []).extend(Score(**s) for s in found)
-        bench.progress((i + 1) / len(jobs))
-    printed = {
-        "ELBO": {"kodak24": (33.81, 0.9127), "mcm18": (33.53, 0.9123), "wed-cdm": (33.44, 0.9244)},
-        "MSE": {"kodak24": (33.77, 0.9124), "mcm18": (33.45, 0.9096), "wed-cdm": (33.37, 0.9233)},
-    }
-    rows = [[name, *(_cell(scores[name, data]) for data in present)] for name in networks]
-    rows += [
-        [f"*{name}, published", *(f"{values[data][0]:.2f} / {values[data][1]:.4f}" for data in present)]
-        for name, values in printed.items()
-    ]
-    leads = {data: _mean(scores["ELBO", data]) - _mean(scores["MSE", data]) for data in present}
-    return Page(
-        "Table 3: ELBO against MSE",
-        "The same network trained with the ELBO is 0.04 to 0.08 dB above the one trained with the mean squared error, "
-        "at sigma 10.",
-        [
-            "The paper's network (two groups of three residual dense blocks), trained twice on the same tiles for the "
-            "same time on the same device (recipes/paper-elbo.toml, recipes/paper-mse.toml); shipped as `paper` and "
-            "`paper-mse`.",
-        ],
-        [f"{data}: ELBO leads by {lead:+.2f} dB." for data, lead in leads.items()],
-        [Table("PSNR in dB / SSIM at sigma 10", ["", *present], rows, _quick_note(bench))] if present else [],
-        data={"scores": [{"loss": k, "data": d, "pictures": [asdict(s) for s in f]} for (k, d), f in scores.items()]},
-        missing=_missing([name for name in SETS[:3] if name not in present]),
-    )
 
 
 def finetuning(bench: Bench) -> Page:
@@ -211,20 +65,21 @@ def finetuning(bench: Bench) -> Page:
                     f"{worst:+.2f}",
                     f"{stop:.0f}",
                     f"{max(mean):+.2f} at {at[mean.index(max(mean))]}",
-                    f"{sum(t['refused'] for t in traces)} of {len(traces)}",
+                    f"{sum(not t['needed'] for t in traces)} of {len(traces)}",
                 ]
             )
     return Page(
         "Fine-tuning on noise that the network was not trained on",
         "Fine-tuning with the corrupted input as a weakly informative prior gains 0.1 to 0.3 dB for uniform, "
-        "Poisson-Gaussian and Brown-Gaussian noise on McM, up to about 50 iterations; after that it falls. When to stop is left "
-        "to no-reference quality measures.",
+        "Poisson-Gaussian and Brown-Gaussian noise on McM, up to about 50 iterations; after that it falls. "
+        "When to stop is left to no-reference quality measures.",
         [
-            f"{bench.model}, adapted to each picture alone. The paper's recipe: a random neighbour within 3x3 as target, "
-            "masked beyond two sigma, lambda 1, rate 2e-6. Ours: Stein's unbiased estimate of the error, with the noise "
-            "profile found in the mosaic, rate 1e-5.",
-            "The curves make every step whatever the noise. The table's blind gain is what a user gets: no adapting if the "
-            "noise map scales with the mosaic, otherwise the step of the least estimated risk. Neither sees the truth.",
+            f"{bench.model}, adapted to each picture alone. The paper's recipe: a random neighbour within 3x3 "
+            "as target, masked beyond two sigma, lambda 1, rate 2e-6. Ours: Stein's unbiased estimate of the "
+            "error, with the noise profile found in the mosaic, rate 1e-5.",
+            "The curves make every step whatever the noise. The table's blind gain is what a user gets: no "
+            "adapting if the noise map scales with the mosaic, otherwise the step of the least estimated "
+            "risk. Neither sees the truth.",
         ],
         [
             f"{kinds[kind][2]}: ours {_blind(found[kind, 'stein']):+.2f} dB, stopped blind; the paper's recipe "
@@ -234,14 +89,27 @@ def finetuning(bench: Bench) -> Page:
         [
             Table(
                 f"Gain in dB over {bench.model} as it is, mean over {len(pictures)} pictures",
-                ["noise; target", "before", "blind gain", "worst picture", "blind stop", "best of the curve", "left alone"],
+                [
+                    "noise; target",
+                    "before",
+                    "blind gain",
+                    "worst picture",
+                    "blind stop",
+                    "best of the curve",
+                    "left alone",
+                ],
                 rows,
-                _quick_note(bench),
+                bench.note,
             )
         ],
-        {"psnr": (Plot(panels, "step", "gain in PSNR, dB"), "Mean gain over the steps; dots: the mean of the blind stops.")},
+        {
+            "psnr": (
+                Plot(panels, "step", "gain in PSNR, dB"),
+                "Mean gain over the steps; dots: the mean of the blind stops.",
+            )
+        },
         {"traces": [{"kind": k, "target": t, "pictures": v} for (k, t), v in found.items()]},
-        _replaced(bench, "mcm18", pictures),
+        bench.replaced("mcm18", pictures),
     )
 
 
@@ -249,7 +117,7 @@ def overfitting(bench: Bench) -> Page:
     """A fresh network learns one corrupted cartoon, with the ELBO and with the mean squared error."""
     size, steps, sigma = (96, 500, 25 / 255) if bench.quick else (128, 2000, 25 / 255)
     truth = scenes.cartoon(size)[None]
-    observed = cfa.interpolate(noise.gaussian(cfa.mosaic(truth), sigma, generator=_seeded(0)))
+    observed = cfa.interpolate(noise.gaussian(cfa.mosaic(truth), sigma, generator=seeded(0)))
     curves: dict[str, list[tuple[int, float]]] = {}
     for i, kind in enumerate(("ELBO", "MSE")):
 
@@ -265,13 +133,14 @@ def overfitting(bench: Bench) -> Page:
     level = Curve("what it learns from", [0, steps], [start, start], dashed=True)
     return Page(
         "Overfitting one picture: ELBO against MSE",
-        "A network that learns a corrupted picture from nothing learns the picture before the noise, so the PSNR rises and "
-        "then falls. With the ELBO it fluctuates around that of MSE and has the higher peak.",
+        "A network that learns a corrupted picture from nothing learns the picture before the noise, so the "
+        "PSNR rises and then falls. With the ELBO it fluctuates around that of MSE and has the higher peak.",
         [
-            f"A cartoon of {size}x{size} drawn by debayes, RGGB, Gaussian noise of sigma {sigma * 255:g}, interpolated: this "
-            "is the target. A fresh U-Net of 32, 64 and 128 channels sees a fixed random input, as with a deep image prior, "
-            "and Adam at 1e-3 fits it.",
-            "The ELBO's prior has the corrupted picture as its mean, lambda 100 and the true noise variance, alpha 180.5.",
+            f"A cartoon of {size}x{size} drawn by debayes, RGGB, Gaussian noise of sigma {sigma * 255:g}, "
+            "interpolated: this is the target. A fresh U-Net of 32, 64 and 128 channels sees a fixed random "
+            "input, as with a deep image prior, and Adam at 1e-3 fits it.",
+            "The ELBO's prior has the corrupted picture as its mean, lambda 100 and the true noise variance, "
+            "alpha 180.5.",
         ],
         [
             f"Peaks: ELBO {peak['ELBO'][1]:.2f} dB at step {peak['ELBO'][0]}, MSE {peak['MSE'][1]:.2f} dB at step "
@@ -293,11 +162,11 @@ def mask(bench: Bench) -> Page:
     """Fine-tuning by the paper's recipe with and without its mask."""
     name, truth = next(iter(bench.pictures("mcm18", 1).items()))
     level, more, title = STRANGE["uniform"]
-    mosaic = noise.KINDS["uniform"](cfa.mosaic(truth), level / 255, generator=_seeded(0), **more)
+    mosaic = noise.KINDS["uniform"](cfa.mosaic(truth), level / 255, generator=seeded(0), **more)
     steps, rate = (10, 2e-5) if bench.quick else (50, 2e-5)
     posterior = restore(bench.network, mosaic)
     observed = cfa.interpolate(mosaic[None])
-    target = adaptation.neighbours(observed, 3, _seeded(1))
+    target = adaptation.neighbours(observed, 3, seeded(1))
     kept = adaptation.mask(target, observed, posterior.map(lambda t: t[None]))[0]
     results: dict[str, Tensor] = {}
     for i, masked in enumerate((True, False)):
@@ -308,7 +177,14 @@ def mask(bench: Bench) -> Page:
             network.train()
 
         adaptation.adapt(
-            bench.network, mosaic, steps=steps, rate=rate, target="neighbour", masked=masked, always=True, watch=watch
+            bench.network,
+            mosaic,
+            steps=steps,
+            rate=rate,
+            target="neighbour",
+            masked=masked,
+            whole=True,
+            watch=watch,
         )
         results["with mask" if masked else "without mask"] = last["mean"]
         bench.progress((i + 1) / 2)
@@ -327,14 +203,14 @@ def mask(bench: Bench) -> Page:
         "The mask of fine-tuning",
         "The mask outlines the edges; fine-tuning with it keeps them sharper than fine-tuning without it.",
         [
-            f"{name}, {title}. The paper's recipe for {steps} steps at a rate of {rate:g}, ten times its own, so that the "
-            "difference shows.",
+            f"{name}, {title}. The paper's recipe for {steps} steps at a rate of {rate:g}, ten times its own, "
+            "so that the difference shows.",
             "Edges are the tenth of the pixels with the steepest luminance.",
         ],
         [
             f"The mask drops {on:.0%} of the targets on edges and {off:.0%} elsewhere.",
-            f"Error on edges, root mean square in 1/255: {error['before']:.2f} before, {error['with mask']:.2f} with the "
-            f"mask, {error['without mask']:.2f} without it.",
+            f"Error on edges, root mean square in 1/255: {error['before']:.2f} before, "
+            f"{error['with mask']:.2f} with the mask, {error['without mask']:.2f} without it.",
             f"PSNR: {scores['before']:.2f} dB before, {scores['with mask']:.2f} with the mask, "
             f"{scores['without mask']:.2f} without it.",
         ],
@@ -354,7 +230,7 @@ def mask(bench: Bench) -> Page:
             )
         },
         data={"edge_error": error, "psnr": scores, "dropped": {"edges": on, "elsewhere": off}},
-        missing=_replaced(bench, "mcm18", {name: truth}),
+        missing=bench.replaced("mcm18", {name: truth}),
     )
 
 
@@ -362,15 +238,15 @@ def noise_map(bench: Bench) -> Page:
     """Ten noisy shots averaged: where there is more noise, their mean is less sure."""
     size, shots, most = (128 if bench.quick else 256), 10, 40 / 255
     truth = scenes.cartoon(size)
-    draws = torch.rand(1, noise.MAP_DRAWS, generator=_seeded(3))
+    draws = torch.rand(1, noise.MAP_DRAWS, generator=seeded(3))
     level = noise.level_maps(draws, size, size, low=0.0, high=most, varying=1.0)[0]
-    taken = torch.stack([noise.gaussian(truth, level, generator=_seeded(i)) for i in range(shots)])
+    taken = torch.stack([noise.gaussian(truth, level, generator=seeded(i)) for i in range(shots)])
     error = (taken.mean(0) - truth).square().mean(0, keepdim=True)[None]
-    local = torch.nn.functional.avg_pool2d(error, 9, 1, 4, count_include_pad=False)[0, 0]
+    local = F.avg_pool2d(error, 9, 1, 4, count_include_pad=False)[0, 0]
     psnr = -10 * torch.log10(local.clamp_min(1e-8))
     pair = torch.stack((level[0].flatten().log(), psnr.flatten()))
     agreement = float(torch.corrcoef(pair)[0, 1])
-    mosaic = noise.gaussian(cfa.mosaic(truth), level / 2, generator=_seeded(99))
+    mosaic = noise.gaussian(cfa.mosaic(truth), level / 2, generator=seeded(99))
     posterior = restore(bench.network, mosaic)
     estimate = posterior.noise_variance.sqrt().mean(0)
     half = level[0] / 2
@@ -378,13 +254,13 @@ def noise_map(bench: Bench) -> Page:
     bench.progress(1.0)
     return Page(
         "Noise map and uncertainty",
-        "Where the noise level is higher, the mean of ten noisy shots has a lower PSNR: the collected clean picture is less "
-        "certain there. This is why the prior's variance follows the noise.",
+        "Where the noise level is higher, the mean of ten noisy shots has a lower PSNR: the collected clean "
+        "picture is less certain there. This is why the prior's variance follows the noise.",
         [
-            f"A cartoon drawn by debayes, ten shots with Gaussian noise of a level that varies from 0 to {most * 255:g}/255 "
-            "in space; the PSNR of their mean in windows of 9x9.",
-            f"Beside it, what the paper's figure does not show: one mosaic with half that noise, and the noise map that "
-            f"{bench.model} finds in it.",
+            "A cartoon drawn by debayes, ten shots with Gaussian noise of a level that varies from 0 to "
+            f"{most * 255:g}/255 in space; the PSNR of their mean in windows of 9x9.",
+            "Beside it, what the paper's figure does not show: one mosaic with half that noise, and the "
+            f"noise map that {bench.model} finds in it.",
         ],
         [
             f"The correlation between the PSNR and the logarithm of the level is {agreement:.2f}.",
@@ -425,9 +301,12 @@ def visual(bench: Bench) -> Page:
         if path is None and bench.root is not None and (whole := bench.root / "bench" / data / name).is_file():
             path = whole
         if path is not None:
-            chosen.append((f"{data} {name}", _even(image.read(path), None), y, x))
+            chosen.append((f"{data} {name}", even(image.read(path), None), y, x))
     if not chosen:
-        chosen = [(key, _even(scenes.photograph(key), None), *_busiest(scenes.photograph(key))) for key in ("chelsea", "coffee")]
+        chosen = [
+            (key, even(scenes.photograph(key), None), *_busiest(scenes.photograph(key)))
+            for key in ("chelsea", "coffee")
+        ]
     sigma = 10 / 255
     methods = {key: baselines.find(key) for key in ("bilinear", "menon", "menon+bm3d")}
     rows, data_ = [], {}
@@ -435,7 +314,7 @@ def visual(bench: Bench) -> Page:
         margin = 32 if bench.quick else 64
         top, left = max(0, y - margin) // 2 * 2, max(0, x - margin) // 2 * 2
         truth = picture[:, top : y + DETAIL + margin, left : x + DETAIL + margin]
-        truth = _even(truth, None)
+        truth = even(truth, None)
         mosaic = evaluation.noisy_mosaic(truth, sigma, pattern="RGGB", seed=name)
         results = {key: method(mosaic, "RGGB", sigma).clamp(0, 1) for key, method in methods.items()}
         results |= {key: restore(network, mosaic).mean.clamp(0, 1) for key, network in bench.models.items()}
@@ -447,28 +326,20 @@ def visual(bench: Bench) -> Page:
     lead = [max(v[m] for m in bench.models) - max(v[m] for m in methods) for v in data_.values()]
     return Page(
         "Details for the eye",
-        "Wild-JDD removes noise and keeps detail without visible moire or zippers, where others leave colour moire or smooth "
-        "too much.",
+        "Wild-JDD removes noise and keeps detail without visible moire or zippers, where others leave colour "
+        "moire or smooth too much.",
         [
-            "Gaussian noise of sigma 10. Menon is demosaicked only; BM3D after it is told the noise level; debayes is told "
-            "nothing. The PSNR is that of the surroundings of the detail.",
+            "Gaussian noise of sigma 10. Menon is demosaicked only; BM3D after it is told the noise level; "
+            "debayes is told nothing. The PSNR is that of the surroundings of the detail.",
         ],
-        [f"debayes leads the best of the classical methods by {min(lead):.1f} to {max(lead):.1f} dB on these details."],
+        [
+            f"debayes leads the best of the classical methods by {min(lead):.1f} to {max(lead):.1f} dB on "
+            "these details."
+        ],
         figures={"details": (Gallery(rows), "; ".join(name for name, *_ in chosen))},
         data={"psnr": data_},
-        missing=[] if bench.find("kodak24") else _missing(["kodak24", "mcm18"], "photographs at hand stand in"),
+        missing=[] if bench.find("kodak24") else missing(["kodak24", "mcm18"], "photographs at hand stand in"),
     )
-
-
-EXPERIMENTS: dict[str, Callable[[Bench], Page]] = {
-    "table1": table1,
-    "table3": table3,
-    "finetuning": finetuning,
-    "overfitting": overfitting,
-    "mask": mask,
-    "noise-map": noise_map,
-    "visual": visual,
-}
 
 
 def _trace(
@@ -482,7 +353,7 @@ def _trace(
 ) -> dict[str, Any]:
     """The PSNR at every look while adapting to one noisy mosaic, and where a blind user would have stopped."""
     level, more, _ = (STRANGE | FAMILIAR)[kind]
-    generator = _seeded(sum(seed.encode()))
+    generator = seeded(sum(seed.encode()))
     mosaic = noise.KINDS[kind](cfa.mosaic(truth), level / 255, generator=generator, **more)
     psnr: list[tuple[int, float]] = []
 
@@ -491,15 +362,19 @@ def _trace(
         student.train()
         psnr.append((step, float(metrics.psnr(mean, truth))))
 
-    adapted = adaptation.adapt(network, mosaic, steps=steps, target=target, side=side, always=True, watch=watch)
-    refused = adaptation.adapt(network, mosaic, steps=0).reason if not steps else adaptation.refusal(network, mosaic)
-    stop = 0 if refused else adaptation.stop(adapted.curve)
-    return {"psnr": psnr, "risk": adapted.curve, "stop": stop, "blind": dict(psnr)[stop], "refused": bool(refused)}
+    adapted = adaptation.adapt(network, mosaic, steps=steps, target=target, side=side, whole=True, watch=watch)
+    return {
+        "psnr": psnr,
+        "risk": adapted.curve,
+        "stop": adapted.steps,
+        "blind": dict(psnr)[adapted.steps],
+        "needed": adapted.needed,
+    }
 
 
 def _blind(traces: Sequence[dict[str, Any]]) -> float:
     """The mean gain at the blind stop."""
-    return sum(t["blind"] - t["psnr"][0][1] for t in traces) / len(traces)
+    return sum(float(t["blind"] - t["psnr"][0][1]) for t in traces) / len(traces)
 
 
 def _learn(
@@ -508,7 +383,7 @@ def _learn(
     """The PSNR against the truth while a fresh network fits the observed picture from a fixed random input."""
     torch.manual_seed(0)
     network = Network(Config(widths=(32, 64, 128), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).train()
-    given = torch.rand(1, 1, *truth.shape[-2:], generator=_seeded(1))
+    given = torch.rand(1, 1, *truth.shape[-2:], generator=seeded(1))
     base = cfa.interpolate(given)
     adam = torch.optim.Adam(network.parameters(), lr=1e-3)
     ones = torch.ones_like(observed)
@@ -530,43 +405,6 @@ def _learn(
     return curve
 
 
-def _against_paper(name: str, scores: dict[tuple[str, str, float], list[Score]], columns: list[tuple[str, float]]) -> str:
-    """How a model stands beside the paper's own rows."""
-    texts = []
-    for method, ours in (("Wild-JDD", name), ("Wild-JDD*", f"{name}, ensemble")):
-        leads = [
-            _mean(scores[ours, data, sigma]) - row.psnr
-            for data, sigma in columns
-            for row in published.rows(data, sigma)
-            if row.method == method
-        ]
-        above = sum(lead >= 0 for lead in leads)
-        texts.append(
-            f"{ours} is above the paper's {method} in {above} of {len(leads)} columns, by {sum(leads) / len(leads):+.2f} dB "
-            "on average"
-        )
-    return "; ".join(texts) + "."
-
-
-def _cell(scores: Sequence[Score]) -> str:
-    return f"{_mean(scores):.2f} / {sum(s.ssim for s in scores) / len(scores):.4f}"
-
-
-def _mean(scores: Sequence[Score]) -> float:
-    return sum(s.psnr for s in scores) / len(scores)
-
-
-def _seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def _even(picture: Tensor, size: int | None) -> Tensor:
-    """A picture cut to an even size, of at most `size` from its middle."""
-    height, width = (min(side, size or side) // 2 * 2 for side in picture.shape[1:])
-    top, left = ((side - cut) // 2 for side, cut in zip(picture.shape[1:], (height, width), strict=True))
-    return picture[:, top : top + height, left : left + width]
-
-
 def _edges(picture: Tensor) -> Tensor:
     """The tenth of the pixels where the luminance is steepest."""
     grey = picture.mean(0)
@@ -577,21 +415,6 @@ def _edges(picture: Tensor) -> Tensor:
 
 def _busiest(picture: Tensor) -> tuple[int, int]:
     """The even top and left of the detail with the most edges."""
-    edges = torch.nn.functional.avg_pool2d(_edges(picture).float()[None, None], DETAIL, 8)[0, 0]
+    edges = F.avg_pool2d(_edges(picture).float()[None, None], DETAIL, 8)[0, 0]
     y, x = divmod(int(edges.argmax()), edges.shape[1])
     return 8 * y, 8 * x
-
-
-def _quick_note(bench: Bench) -> str:
-    return "Quick: few pictures, cut to their middle; not to be compared with published rows." if bench.quick else ""
-
-
-def _missing(names: Sequence[str], instead: str = "") -> list[str]:
-    if not names:
-        return []
-    where = "put each as a folder of pictures under DEBAYES_DATA/bench and run this again"
-    return [f"Not on this machine: {', '.join(names)}{f' ({instead})' if instead else ''}; {where}."]
-
-
-def _replaced(bench: Bench, name: str, pictures: dict[str, Tensor]) -> list[str]:
-    return [] if bench.find(name) else _missing([name], f"{', '.join(pictures)} of scikit-image in its place")

@@ -1,0 +1,94 @@
+"""Reproducing the paper: an experiment of a name becomes a folder with its page, figures and numbers.
+
+What an experiment computes is kept as it goes in NAME.parts.json, under keys that say what it was made of, so that
+a run that was stopped goes on where it was.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from debayes import figures, files, pages, studies, tables, weights
+from debayes.bench import Bench
+from debayes.pages import Page
+
+EXPERIMENTS: dict[str, Callable[[Bench], Page]] = {
+    "table1": tables.table1,
+    "table2": tables.table2,
+    "table3": tables.table3,
+    "finetuning": studies.finetuning,
+    "overfitting": studies.overfitting,
+    "mask": studies.mask,
+    "noise-map": studies.noise_map,
+    "visual": studies.visual,
+}
+
+
+def check(name: str) -> list[str]:
+    """The experiments of a name, which may be `all`."""
+    if name != "all" and name not in EXPERIMENTS:
+        raise ValueError(f"there is no experiment {name!r}: there are {', '.join(EXPERIMENTS)} and all")
+    return list(EXPERIMENTS) if name == "all" else [name]
+
+
+def reproduce(
+    name: str,
+    folder: Path,
+    *,
+    models: Sequence[str] = ("wild-s",),
+    root: Path | None = None,
+    quick: bool = False,
+    device: str = "cpu",
+    progress: Callable[[float], None] | None = None,
+) -> Page:
+    """Run one experiment and write NAME.html, NAME.json and its figures to the folder, which exists.
+
+    `root` is where the sets of pictures lie. An index of all experiments in the folder is brought up to date.
+    """
+    (experiment,) = check(name)
+    networks = {Path(model).stem: weights.load(model, device=device) for model in models}
+    used = [*models, *(("paper", "paper-mse") if name == "table3" else ())]
+    made_of = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
+    memory = Memory(folder / f"{name}.parts.json", " ".join([*made_of, "quick" if quick else "whole"]))
+    bench = Bench(networks, root, quick, memory.remember, progress or (lambda share: None))
+    page = EXPERIMENTS[experiment](bench)
+    for key, (figure, _) in page.figures.items():
+        figures.draw(figure, folder / pages.figure_file(name, key, figure))
+    record = {"title": page.title, "finding": page.finding, "missing": page.missing, **page.data}
+    files.write_text(folder / f"{name}.json", files.to_json(record, indent=1))
+    files.write_text(folder / f"{name}.html", pages.render(page, name))
+    write_index(folder)
+    return page
+
+
+def write_index(folder: Path) -> Path:
+    """Write index.html, which leads to the experiments whose pages are in the folder."""
+    entries = {}
+    for name in EXPERIMENTS:
+        if (folder / f"{name}.json").is_file() and (folder / f"{name}.html").is_file():
+            record = json.loads((folder / f"{name}.json").read_text())
+            entries[name] = (record["title"], next(iter([*record["finding"], *record["missing"]]), ""))
+    path = folder / "index.html"
+    files.write_text(path, pages.render_index(entries, "Wild-JDD, reproduced by debayes"))
+    return path
+
+
+class Memory:
+    """What was computed, by key, in a file that is written whole after each new one."""
+
+    def __init__(self, path: Path, made_of: str) -> None:
+        self._path, self._made_of = path, made_of
+        self._kept: dict[str, Any] = {}
+        with suppress(ValueError):  # damaged: computed again
+            self._kept = dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def remember(self, key: str, compute: Callable[[], Any]) -> Any:
+        """What was kept under the key and what it is made of; computed and kept if there is nothing."""
+        key = f"{self._made_of} {key}"
+        if key not in self._kept:
+            self._kept[key] = compute()
+            files.write_text(self._path, files.to_json(self._kept))
+        return self._kept[key]
