@@ -224,12 +224,12 @@ def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe:
 def _neighbour_objective(
     network: Network, mosaics: Tensor, patch: int, masked: bool, generator: torch.Generator
 ) -> Tensor:
-    """The paper's L_ft with lambda = 1, as a mean over what is not masked."""
+    """The paper's L_ft with lambda = 1, as a mean over what is not masked; noise is measured as in training."""
     posterior = network(mosaics)
     with torch.no_grad():
         observed = cfa.interpolate(mosaics)
         target = neighbours(observed, patch, generator)
-        prior = loss.prior(observed, target, count=1.0)
+        prior = loss.prior(observed, target, count=1.0, measured=True)
         weight = mask(target, observed, posterior) if masked else torch.ones_like(target)
     return -(weight * loss.elbo(posterior, prior, observed)).sum() / weight.sum().clamp_min(1)
 

@@ -64,6 +64,11 @@ class Bench:
         return {key: even(scenes.photograph(key), size) for key in scenes.PHOTOGRAPHS[:limit]}
 
     @property
+    def length(self) -> str:
+        """How long experiments are: quick or whole."""
+        return "quick" if self.quick else "whole"
+
+    @property
     def note(self) -> str:
         """What to say below a table of numbers."""
         return "Quick: few pictures, cut to their middle; not to be compared with published rows." * self.quick

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,17 @@ class Gallery:
     rows: Sequence[Sequence[Panel]]
 
 
+def check() -> None:
+    """Raise now what `draw` would raise after the work is done: matplotlib is missing."""
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError('drawing figures needs matplotlib: pip install "debayes[demo]"')
+
+
 def draw(figure: Plot | Gallery, path: Path) -> None:
     """Draw a figure to a file: .png or .svg."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('drawing figures needs matplotlib: pip install "debayes[demo]"') from None
+    check()
+    from matplotlib.figure import Figure
+
     if isinstance(figure, Plot):
         canvas = Figure(figsize=(5.2 * len(figure.panels), 4.2), layout="constrained")
         _draw_plot(canvas, figure)

@@ -100,14 +100,14 @@ def _document(title: str, body: str, *, back: bool) -> str:
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --ink: #666; }
 body { margin: 0; font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 62rem; margin: 2rem auto; padding: 0 1.2rem; }
+main { max-width: 72rem; margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.1rem; margin-top: 1.8rem; }
 .claim { border-left: 4px solid #3b82b6; padding: .2rem 0 .2rem 1rem; }
 .missing { background: #e6a70022; border-left: 4px solid #e6a700; padding: .4rem 1rem; }
 .scroll { overflow-x: auto; margin-top: 1.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } thead th { background: var(--soft); }
 .quoted { color: var(--ink); font-style: italic; }
 .note, figcaption, .data, .back { color: var(--ink); font-size: .9rem; }

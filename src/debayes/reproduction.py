@@ -48,13 +48,14 @@ def reproduce(
 
     `root` is where the sets of pictures lie. An index of all experiments in the folder is brought up to date.
     """
-    (experiment,) = check(name)
+    (name,) = check(name)
+    figures.check()
     networks = {Path(model).stem: weights.load(model, device=device) for model in models}
     used = [*models, *(("paper", "paper-mse") if name == "table3" else ())]
     made_of = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
     memory = Memory(folder / f"{name}.parts.json", " ".join([*made_of, "quick" if quick else "whole"]))
     bench = Bench(networks, root, quick, memory.remember, progress or (lambda share: None))
-    page = EXPERIMENTS[experiment](bench)
+    page = EXPERIMENTS[name](bench)
     for key, (figure, _) in page.figures.items():
         figures.draw(figure, folder / pages.figure_file(name, key, figure))
     record = {"title": page.title, "finding": page.finding, "missing": page.missing, **page.data}

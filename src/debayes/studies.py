@@ -24,6 +24,15 @@ STRANGE: dict[str, tuple[float, dict[str, float], str]] = {
 }
 FAMILIAR: dict[str, tuple[float, dict[str, float], str]] = {"gaussian": (10.0, {}, "Gaussian, σ 10: as trained")}
 
+# Pictures that fine-tuning is tried on, steps, and the side of the windows they see.
+FINETUNING = {"quick": (3, 20, 128), "whole": (18, 30, 192)}
+
+# Steps that the mask is tried for.
+MASKING = {"quick": 20, "whole": 50}
+
+# Side of the cartoon and number of steps that overfitting is watched for.
+OVERFITTING = {"quick": (96, 500), "whole": (128, 2000)}
+
 # Details for the eye, as (set, picture, top, left); and photographs at hand if the sets are not there.
 DETAILS = (("kodak24", "kodim19.png", 420, 60), ("kodak24", "kodim05.png", 260, 330), ("mcm18", "1.png", 180, 190))
 DETAIL = 96
@@ -31,8 +40,8 @@ DETAIL = 96
 
 def finetuning(bench: Bench) -> Page:
     """PSNR over the steps of adapting, for noises that the network was not trained on."""
-    pictures = bench.pictures("mcm18", 3 if bench.quick else 18)
-    steps = 20 if bench.quick else 50
+    limit, steps, side = FINETUNING[bench.length]
+    pictures = bench.pictures("mcm18", limit)
     kinds = STRANGE | FAMILIAR
     targets: tuple[Literal["stein", "neighbour"], ...] = ("stein", "neighbour")
     jobs = [(kind, name, target) for kind in kinds for name in pictures for target in targets]
@@ -40,11 +49,11 @@ def finetuning(bench: Bench) -> Page:
     for i, (kind, name, target) in enumerate(jobs):
 
         def trace(kind: str = kind, name: str = name, target: Literal["stein", "neighbour"] = target) -> Any:
-            return _trace(bench.network, pictures[name], kind, name, target, steps, 128 if bench.quick else 192)
+            return _trace(bench.network, pictures[name], kind, name, target, steps, side)
 
         found.setdefault((kind, target), []).append(bench.remember(f"{kind} {name} {target} {steps}", trace))
         bench.progress((i + 1) / len(jobs))
-    names = {"stein": "Stein's risk (ours)", "neighbour": "neighbour, masked (paper)"}
+    names = {"stein": "ours", "neighbour": "paper"}
     panels: dict[str, list[Curve]] = {}
     rows = []
     for kind, (_, _, title) in kinds.items():
@@ -90,7 +99,7 @@ def finetuning(bench: Bench) -> Page:
             Table(
                 f"Gain in dB over {bench.model} as it is, mean over {len(pictures)} pictures",
                 [
-                    "noise; target",
+                    "noise; recipe",
                     "before",
                     "blind gain",
                     "worst picture",
@@ -115,7 +124,7 @@ def finetuning(bench: Bench) -> Page:
 
 def overfitting(bench: Bench) -> Page:
     """A fresh network learns one corrupted cartoon, with the ELBO and with the mean squared error."""
-    size, steps, sigma = (96, 500, 25 / 255) if bench.quick else (128, 2000, 25 / 255)
+    (size, steps), sigma = OVERFITTING[bench.length], 25 / 255
     truth = scenes.cartoon(size)[None]
     observed = cfa.interpolate(noise.gaussian(cfa.mosaic(truth), sigma, generator=seeded(0)))
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -161,20 +170,21 @@ def overfitting(bench: Bench) -> Page:
 def mask(bench: Bench) -> Page:
     """Fine-tuning by the paper's recipe with and without its mask."""
     name, truth = next(iter(bench.pictures("mcm18", 1).items()))
-    level, more, title = STRANGE["uniform"]
-    mosaic = noise.KINDS["uniform"](cfa.mosaic(truth), level / 255, generator=seeded(0), **more)
-    steps, rate = (10, 2e-5) if bench.quick else (50, 2e-5)
+    mosaic = noise.uniform(cfa.mosaic(truth), 10 / 255, generator=seeded(0))
+    steps, rate, draws = MASKING[bench.length], 2e-5, 8
     posterior = restore(bench.network, mosaic)
     observed = cfa.interpolate(mosaic[None])
-    target = adaptation.neighbours(observed, 3, seeded(1))
-    kept = adaptation.mask(target, observed, posterior.map(lambda t: t[None]))[0]
+    targets = [adaptation.neighbours(observed, 3, seeded(i)) for i in range(draws)]
+    kept = [adaptation.mask(target, observed, posterior.map(lambda t: t[None])) for target in targets]
+    dropped = 1 - torch.cat(kept).mean((0, 1))
     results: dict[str, Tensor] = {}
     for i, masked in enumerate((True, False)):
-        last: dict[str, Tensor] = {}
+        key = "with mask" if masked else "without mask"
 
-        def watch(_: int, network: Network, last: dict[str, Tensor] = last) -> None:
-            last["mean"] = restore(network.eval(), mosaic).mean.clamp(0, 1)
+        def watch(step: int, network: Network, key: str = key, done: int = i) -> None:
+            results[key] = restore(network.eval(), mosaic).mean.clamp(0, 1)
             network.train()
+            bench.progress((done + step / steps) / 2)
 
         adaptation.adapt(
             bench.network,
@@ -186,31 +196,25 @@ def mask(bench: Bench) -> Page:
             whole=True,
             watch=watch,
         )
-        results["with mask" if masked else "without mask"] = last["mean"]
-        bench.progress((i + 1) / 2)
-    before = posterior.mean.clamp(0, 1)
-    panels = {"truth": truth, "before": before, **results}
+    panels = {"before": posterior.mean.clamp(0, 1), **results}
     edges = _edges(truth)
-    error = {
-        key: float((value - truth).square().mean(0)[edges].mean().sqrt() * 255) for key, value in panels.items()
-    }
+    error = {key: 255 * float((value - truth).square()[:, edges].mean().sqrt()) for key, value in panels.items()}
+    scores = {key: float(metrics.psnr(value, truth)) for key, value in panels.items()}
     y, x = _busiest(truth)
-    cut = {key: value[:, y : y + DETAIL, x : x + DETAIL] for key, value in panels.items()}
-    dropped = 1 - kept.mean(0)
+    details = {"truth": truth, **panels}
     on, off = float(dropped[edges].mean()), float(dropped[~edges].mean())
-    scores = {key: float(metrics.psnr(value, truth)) for key, value in panels.items() if key != "truth"}
     return Page(
         "The mask of fine-tuning",
         "The mask outlines the edges; fine-tuning with it keeps them sharper than fine-tuning without it.",
         [
-            f"{name}, {title}. The paper's recipe for {steps} steps at a rate of {rate:g}, ten times its own, "
-            "so that the difference shows.",
+            f"{name}, uniform noise of sigma 10. The paper's recipe for {steps} steps at a rate of {rate:g}, ten "
+            "times its own, so that the difference shows.",
             "Edges are the tenth of the pixels with the steepest luminance.",
         ],
         [
             f"The mask drops {on:.0%} of the targets on edges and {off:.0%} elsewhere.",
-            f"Error on edges, root mean square in 1/255: {error['before']:.2f} before, "
-            f"{error['with mask']:.2f} with the mask, {error['without mask']:.2f} without it.",
+            f"Error on edges, root mean square in 1/255: {error['before']:.2f} before, {error['with mask']:.2f} "
+            f"with the mask, {error['without mask']:.2f} without it.",
             f"PSNR: {scores['before']:.2f} dB before, {scores['with mask']:.2f} with the mask, "
             f"{scores['without mask']:.2f} without it.",
         ],
@@ -220,13 +224,16 @@ def mask(bench: Bench) -> Page:
                     [
                         [
                             Panel("input, interpolated", observed[0]),
-                            Panel("share of targets that the mask drops", dropped, 1.0),
-                            Panel("before", before),
+                            Panel("share of targets that are dropped", dropped, 1.0),
+                            *(Panel(key, value) for key, value in list(panels.items())[:2]),
                         ],
-                        [Panel(key, value) for key, value in cut.items()],
+                        [
+                            Panel(f"{key}: detail", value[:, y : y + DETAIL, x : x + DETAIL])
+                            for key, value in details.items()
+                        ],
                     ]
                 ),
-                "Above: the input, the mask, the picture before. Below: a detail.",
+                "Above: the input, the mask, the picture before and after. Below: a detail.",
             )
         },
         data={"edge_error": error, "psnr": scores, "dropped": {"edges": on, "elsewhere": off}},
@@ -297,18 +304,17 @@ def visual(bench: Bench) -> Page:
     """Details of our pictures beside those of classical methods and the truth."""
     chosen = []
     for data, name, y, x in DETAILS:
-        path = next((p for p in bench.find(data) if p.name == name), None)
-        if path is None and bench.root is not None and (whole := bench.root / "bench" / data / name).is_file():
-            path = whole
-        if path is not None:
-            chosen.append((f"{data} {name}", even(image.read(path), None), y, x))
-    if not chosen:
-        chosen = [
-            (key, even(scenes.photograph(key), None), *_busiest(scenes.photograph(key)))
-            for key in ("chelsea", "coffee")
-        ]
+        for folder in bench.places(data):
+            if (folder / name).is_file():
+                picture = even(image.read(folder / name), None)
+                fits = picture.shape[1] >= y + DETAIL and picture.shape[2] >= x + DETAIL
+                chosen.append((f"{data} {name}", picture, *((y, x) if fits else _busiest(picture))))
+    for key in () if chosen else ("chelsea", "coffee"):
+        picture = even(scenes.photograph(key), None)
+        chosen.append((key, picture, *_busiest(picture)))
     sigma = 10 / 255
-    methods = {key: baselines.find(key) for key in ("bilinear", "menon", "menon+bm3d")}
+    methods = ("bilinear", "menon", "menon+bm3d")
+    lacking: dict[str, str] = {}
     rows, data_ = [], {}
     for i, (name, picture, y, x) in enumerate(chosen):
         margin = 32 if bench.quick else 64
@@ -316,14 +322,19 @@ def visual(bench: Bench) -> Page:
         truth = picture[:, top : y + DETAIL + margin, left : x + DETAIL + margin]
         truth = even(truth, None)
         mosaic = evaluation.noisy_mosaic(truth, sigma, pattern="RGGB", seed=name)
-        results = {key: method(mosaic, "RGGB", sigma).clamp(0, 1) for key, method in methods.items()}
+        results = {}
+        for key in methods:
+            try:
+                results[key] = baselines.find(key)(mosaic, "RGGB", sigma).clamp(0, 1)
+            except ModuleNotFoundError as error:
+                lacking[key] = f"{error}."
         results |= {key: restore(network, mosaic).mean.clamp(0, 1) for key, network in bench.models.items()}
         data_[name] = {key: float(metrics.psnr(value, truth)) for key, value in results.items()}
         panels = {f"{key}, {data_[name][key]:.2f} dB": value for key, value in results.items()} | {"truth": truth}
         y, x = y - top, x - left
         rows.append([Panel(title, value[:, y : y + DETAIL, x : x + DETAIL]) for title, value in panels.items()])
         bench.progress((i + 1) / len(chosen))
-    lead = [max(v[m] for m in bench.models) - max(v[m] for m in methods) for v in data_.values()]
+    lead = [max(v[m] for m in bench.models) - max(v[m] for m in methods if m in v) for v in data_.values()]
     return Page(
         "Details for the eye",
         "Wild-JDD removes noise and keeps detail without visible moire or zippers, where others leave colour "
@@ -338,7 +349,10 @@ def visual(bench: Bench) -> Page:
         ],
         figures={"details": (Gallery(rows), "; ".join(name for name, *_ in chosen))},
         data={"psnr": data_},
-        missing=[] if bench.find("kodak24") else missing(["kodak24", "mcm18"], "photographs at hand stand in"),
+        missing=[
+            *([] if bench.find("kodak24") else missing(["kodak24", "mcm18"], "photographs at hand stand in")),
+            *lacking.values(),
+        ],
     )
 
 

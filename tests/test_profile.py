@@ -1,0 +1,73 @@
+"""Noise profiles against the noise they are estimated from."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from debayes import cfa, noise, profile, scenes
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def ramp(size: int = 512) -> Tensor:
+    """A mosaic that brightens from left to right, with some texture in its lower half."""
+    plane = torch.linspace(0.02, 0.9, size).expand(size, size).clone()
+    stripes = 0.1 * (torch.arange(size) % 5 == 0).float()
+    plane[size // 2 :] += stripes
+    return plane[None]
+
+
+@pytest.mark.parametrize(("gain", "sigma"), [(0.01, 2.0), (0.002, 3.0), (0.0005, 6.0)])
+def test_estimate_finds_photon_and_read_noise(gain: float, sigma: float) -> None:
+    """variance = gain * signal + sigma² is found to 10 % from one mosaic, half of it textured."""
+    found = profile.estimate(noise.poisson_gaussian(ramp(), sigma / 255, gain=gain, generator=seeded(0)))
+    signal = torch.tensor([0.1, 0.5, 0.9])
+    truth = profile.Profile(gain, (sigma / 255) ** 2)
+    assert torch.allclose(found.variance(signal), truth.variance(signal), rtol=0.1)
+
+
+@pytest.mark.parametrize("sigma", [5.0, 20.0])
+def test_estimate_on_a_photograph(sigma: float) -> None:
+    """Gaussian noise has no gain to speak of, and its level is found to 10 % on a real picture."""
+    mosaic = cfa.mosaic(scenes.photograph("chelsea")[:, :300, :450])
+    found = profile.estimate(noise.gaussian(mosaic, sigma / 255, generator=seeded(1)))
+    level = 255 * found.variance(mosaic).mean().sqrt()
+    assert float(level) == pytest.approx(sigma, rel=0.1)
+
+
+def test_estimate_scales_with_the_mosaic() -> None:
+    """Twice the signal has twice the gain and four times the floor."""
+    mosaic = noise.poisson_gaussian(ramp(256), 4 / 255, gain=0.004, generator=seeded(2))
+    once, twice = profile.estimate(mosaic), profile.estimate(2 * mosaic)
+    assert twice.gain == pytest.approx(2 * once.gain, rel=1e-4)
+    assert twice.floor == pytest.approx(4 * once.floor, rel=1e-4)
+
+
+def test_estimate_of_one_level_is_a_floor() -> None:
+    """A scene of one brightness has no line to lie on; found a little low, as doubting high samples costs."""
+    found = profile.estimate(noise.gaussian(torch.full((1, 400, 400), 0.5), 0.04, generator=seeded(3)))
+    assert found.gain * 0.5 + found.floor == pytest.approx(0.04**2, rel=0.15)
+
+
+def test_estimate_without_noise_is_nothing() -> None:
+    """A plain scene without noise has variance 0, not a number that is none."""
+    found = profile.estimate(torch.full((1, 64, 64), 0.5))
+    assert (found.gain, found.floor) == (0.0, 0.0)
+
+
+def test_estimate_takes_small_and_odd_mosaics() -> None:
+    """Anything from 8x8 gives a profile that is no less than 0; below there is a sentence."""
+    for height, width in ((8, 8), (9, 31), (33, 16)):
+        found = profile.estimate(torch.rand(1, height, width, generator=seeded(4)))
+        assert found.gain >= 0 and found.floor >= 0
+    with pytest.raises(ValueError, match="at least 8x8 photosites, not 6x40"):
+        profile.estimate(torch.zeros(1, 6, 40))
+
+
+def test_variance_below_black_is_that_of_black() -> None:
+    """Values below black attract no photons."""
+    assert torch.equal(
+        profile.Profile(0.1, 0.2).variance(torch.tensor([-1.0, 0.0, 1.0])), torch.tensor([0.2, 0.2, 0.3])
+    )
