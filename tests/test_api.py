@@ -14,6 +14,7 @@ def test_public_names() -> None:
         "Config",
         "Network",
         "NormalInverseGamma",
+        "adapt",
         "evaluate",
         "load",
         "mosaic",

@@ -283,6 +283,33 @@ def test_bad_input_on_the_msr_set(
     assert out == "" and err.startswith("debayes: ") and sentence in err and err.count("\n") == 1
 
 
+def test_restore_adapts_where_noise_asks_for_it(
+    photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known noise is left alone and says so; what comes out is the picture of the network as it is."""
+    run(monkeypatch, "simulate", photo, "-o", photo.parent, "--sigma", 10)
+    mosaic = Path(capsys.readouterr().out.strip())
+    for name, extra in (("plain", ()), ("adapted", ("--adapt", 5))):
+        assert run(monkeypatch, "restore", mosaic, "-o", photo.parent / f"{name}.png", "--json", *extra) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert ("adapted" in answer) == (name == "adapted")
+    assert answer["adapted"]["steps"] == 0 and "knows this noise" in answer["adapted"]["reason"]
+    assert (photo.parent / "plain.png").read_bytes() == (photo.parent / "adapted.png").read_bytes()
+    run(monkeypatch, "simulate", photo, "-o", photo.parent, "--noise", "brown", "--sigma", 15)
+    mosaic = Path(capsys.readouterr().out.strip())
+    run(monkeypatch, "restore", mosaic, "-o", photo.parent / "brown.png", "--json", "--adapt", 5)
+    assert json.loads(capsys.readouterr().out)["adapted"]["steps"] > 0
+
+
+def test_reproduce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One experiment from the command line: its page and the index are there, its finding is printed."""
+    monkeypatch.delenv("DEBAYES_DATA", raising=False)
+    assert run(monkeypatch, "reproduce", "noise-map", "-o", tmp_path / "new", "--quick") == 0
+    out = capsys.readouterr().out
+    assert "correlation between the PSNR and the logarithm of the level is -0.9" in out or "is -1.0" in out
+    assert (tmp_path / "new" / "noise-map.html").is_file() and (tmp_path / "new" / "index.html").is_file()
+
+
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The demonstration gains at least 5 dB over interpolation and draws a picture."""
     assert run(monkeypatch, "demo", "-o", tmp_path / "new", "--json") == 0
@@ -337,6 +364,14 @@ BAD_INPUT = {
     "a folder as recipe": (["train", "grey"], "grey is a folder"),
     "no runs": (["runs", "."], "holds no run"),
     "a store of nothing": (["tiles", "gone.png", "-o", "store"], "there is no file gone.png"),
+    "an unknown experiment": (["reproduce", "table9", "-o", "r"], "there is no experiment 'table9'"),
+    "experiments into a file": (["reproduce", "mask", "-o", "color.png"], "color.png is a file"),
+    "experiments without data": (["reproduce", "mask", "-o", "r", "--data", "no"], "there is no folder no"),
+    "an unknown model to reproduce with": (
+        ["reproduce", "mask", "-o", "grey", "-m", "wild-x"],
+        "there is no model 'wild-x'",
+    ),
+    "fewer steps than none": (["restore", "M", "-o", "out.png", "--adapt", "-1"], "Invalid value for '--adapt'"),
     "a store that exists": (["tiles", "gone.png", "-o", "."], "exists already"),
 }
 
@@ -419,5 +454,5 @@ def test_no_arguments_show_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     """`debayes` alone lists the commands."""
     assert run(monkeypatch) == 0
     out, err = capsys.readouterr()
-    names = ("restore", "simulate", "info", "evaluate", "train", "tiles", "runs", "demo")
+    names = ("restore", "simulate", "info", "evaluate", "reproduce", "train", "tiles", "runs", "demo")
     assert all(name in out + err for name in names)
