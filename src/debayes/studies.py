@@ -44,7 +44,7 @@ def finetuning(bench: Bench) -> Page:
     pictures = bench.pictures("mcm18", limit)
     kinds = STRANGE | FAMILIAR
     targets: tuple[Literal["stein", "neighbour"], ...] = ("stein", "neighbour")
-    jobs = [(kind, name, target) for kind in kinds for name in pictures for target in targets]
+    jobs = [(kind, name, target) for target in targets for kind in kinds for name in pictures]
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for i, (kind, name, target) in enumerate(jobs):
 
