@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from debayes import cfa, noise
+from debayes import bridge, camera, cfa, noise
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,17 @@ def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3
 
 
 def draw(
-    batch: int, patch: int, *, seed: int, step: int, generator: torch.Generator
-) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} 1 {patch} {patch}"]]:
+    batch: int, patch: int, *, seed: int, step: int, generator: torch.Generator, raw: bool = False
+) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} k {patch} {patch}"]]:
     """All the randomness of a step's batch: uniform numbers for its patches, normal ones for its photosites.
 
-    The generator lends its device and is seeded here, with both numbers mixed: a CPU's takes 32 bits of a seed.
+    For `make_raw_batch` there are more of both. The generator lends its device and is seeded here, with both
+    numbers mixed: a CPU's takes 32 bits of a seed.
     """
     generator.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1)[0]))
     device = generator.device
-    uniform = torch.rand(batch, PATCH_DRAWS, device=device, generator=generator)
-    return uniform, torch.randn(batch, 1, patch, patch, device=device, generator=generator)
+    uniform = torch.rand(batch, PATCH_DRAWS + raw * camera.SHOT_DRAWS, device=device, generator=generator)
+    return uniform, torch.randn(batch, 1 + raw, patch, patch, device=device, generator=generator)
 
 
 def make_batch(
@@ -84,8 +85,41 @@ def make_batch(
     A share `gratings` of them is `draw_gratings` instead. A pure function of what `draw` gave, so that a training
     step can be compiled around it.
     """
-    n, size = tiles.shape[:2]
     patch = normal.shape[-1]
+    target = cut(tiles, uniform, patch, gratings=gratings)
+    levels = noise.level_maps(
+        uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
+    )
+    mosaic = cfa.mosaic(target) + levels * normal
+    return Batch(target, mosaic, cfa.interpolate(mosaic))
+
+
+def make_raw_batch(
+    tiles: UInt8[Tensor, "n size size 3"],
+    uniform: Float[Tensor, "b m"],
+    normal: Float[Tensor, "b 2 patch patch"],
+    *,
+    high: float,
+    gratings: float = 0.0,
+) -> Batch:
+    """Patches as simulated camera raws in the domain of `bridge`: `camera.shoot` with photon noise up to `high`.
+
+    The curve's offset is that of the true noise, up to a third off, as an estimate may be.
+    """
+    picture = cut(tiles, uniform[:, :PATCH_DRAWS], normal.shape[-1], gratings=gratings)
+    shot = camera.shoot(picture, uniform[:, PATCH_DRAWS:], normal, high=high)
+    error = 2 * uniform[:, 6, None, None, None] - 1  # the numbers of the level maps are free here
+    offset = bridge.offset(shot.gain, shot.floor) * 1.33**error
+    target = bridge.encode(shot.clean * shot.gains, offset)
+    mosaic = bridge.encode(shot.mosaic * cfa.mosaic(shot.gains.expand_as(shot.clean)), offset)
+    return Batch(target, mosaic, cfa.interpolate(mosaic))
+
+
+def cut(
+    tiles: UInt8[Tensor, "n size size 3"], uniform: Float[Tensor, "b m"], patch: int, *, gratings: float = 0.0
+) -> Float[Tensor, "b 3 {patch} {patch}"]:
+    """Patches of the tiles through one of the eight symmetries, or gratings, 0 = black and 1 = white."""
+    n, size = tiles.shape[:2]
     steps = torch.arange(patch, device=tiles.device)
 
     def integer(i: int, end: int) -> Tensor:
@@ -99,8 +133,4 @@ def make_batch(
     if gratings:
         drawn = draw_gratings(uniform[:, -GRATING_DRAWS:], patch)
         target = torch.where(uniform[:, -GRATING_DRAWS - 1, None, None, None] < gratings, drawn, target)
-    levels = noise.level_maps(
-        uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
-    )
-    mosaic = cfa.mosaic(target) + levels * normal
-    return Batch(target, mosaic, cfa.interpolate(mosaic))
+    return target

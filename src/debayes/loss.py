@@ -51,13 +51,17 @@ def bilateral(
     return total / weights
 
 
-def measured_variance(error: Float[Tensor, "b 3 h w"], window: int) -> Float[Tensor, "b 3 h w"]:
+def measured_variance(
+    error: Float[Tensor, "b 3 h w"], window: int, *, range_sigma: float = RANGE_SIGMA
+) -> Float[Tensor, "b 3 h w"]:
     """The filtered squared error of an RGGB mosaic, taken at the photosites that measured each colour only.
 
     The four packed planes are filtered with half the window; every pixel of a 2x2 cell gets its cell's value, a
     green one the mean of its two planes. Twelve times less work than the filter at full resolution.
     """
-    red, green, green2, blue = bilateral(cfa.pack(cfa.mosaic(error)), window // 4 * 2 + 1).unbind(1)
+    red, green, green2, blue = bilateral(
+        cfa.pack(cfa.mosaic(error)), window // 4 * 2 + 1, range_sigma=range_sigma
+    ).unbind(1)
     return F.interpolate(torch.stack((red, (green + green2) / 2, blue), 1), scale_factor=2, mode="nearest")
 
 
@@ -68,6 +72,7 @@ def prior(
     count: float = 2e3,
     window: int = 19,
     measured: bool = False,
+    range_sigma: float = RANGE_SIGMA,
 ) -> NormalInverseGamma:
     """p(z, sigma²) given the ground truth: eqs. (4) to (7), with count = lambda and window = w.
 
@@ -76,7 +81,8 @@ def prior(
     then the sensor's own, where the paper's mixes in the interpolation, which averages noise and errs at edges.
     """
     error = (observed.float() - target.float()).square()
-    variance = measured_variance(error, window) if measured else bilateral(error, window)
+    filtered = measured_variance if measured else bilateral
+    variance = filtered(error, window, range_sigma=range_sigma)
     alpha = window**2 / 2
     return NormalInverseGamma(
         target.float(),

@@ -37,6 +37,9 @@ class Data:
 class Noise:
     """The noise of the training mosaics, in units of 1/255."""
 
+    domain: str = "srgb"
+    """What the mosaics are: "srgb", those of pictures, with Gaussian noise; "raw", camera raws in the domain of
+    `bridge`, simulated by `camera.shoot`, for which `high` counts alone."""
     low: float = 0.0
     """The least level."""
     high: float = 20.0
@@ -59,6 +62,8 @@ class Loss:
     """The prior's w: side of the bilateral window, alpha = w² / 2."""
     measured: bool = True
     """Whether the prior's variance is taken at measured photosites only, or, as in the paper, everywhere."""
+    range: float = 0.1
+    """The range width of the bilateral filter, on squared errors; more for stronger noise than sigma 20."""
     gain: float = 0.0
     """How much faster than its natural gradient the image is learnt, beside the other maps; see
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
@@ -120,6 +125,8 @@ class Recipe:
             raise ValueError(f'loss.kind is "elbo", "mse" or "l1", not {loss.kind!r}')
         if loss.form not in ("exact", "printed"):
             raise ValueError(f'loss.form is "exact" or "printed", not {loss.form!r}')
+        if noise.domain not in ("srgb", "raw"):
+            raise ValueError(f'noise.domain is "srgb" or "raw", not {noise.domain!r}')
         for name, value, least, most in (
             ("data.val_pictures", data.val_pictures, 1, inf),
             ("data.tile", data.tile, 2, inf),
@@ -131,6 +138,7 @@ class Recipe:
             ("noise.varying", noise.varying, 0, 1),
             ("loss.count", loss.count, 1e-6, 1e12),
             ("loss.window", loss.window, 1, 999),
+            ("loss.range", loss.range, 1e-6, 1e6),
             ("loss.gain", loss.gain, 0, 1e12),
             ("loss.level", loss.level, 0, 1e6),
             ("loss.bend", loss.bend, 0, 1e6),

@@ -21,11 +21,14 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import data, evaluation, files, image, loss, tiles, weights
+from debayes import camera, data, evaluation, files, image, loss, metrics, tiles, weights
 from debayes.model import Network
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Recipe
 from debayes.team import Team
+
+# The photon noise that raws are judged by is up to this, whatever the recipe's.
+RAW_HIGH = 60 / 255
 
 # What state.pt holds.
 STATE = {"recipe", "network", "averaged", "adam", "step", "spent", "usual", "best", "scale"}
@@ -114,19 +117,25 @@ def train(
             _cut_log(log_file, step)
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
     generator = torch.Generator(device)
+    raw = recipe.noise.domain == "raw"
 
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
         levels = recipe.noise
         with torch.no_grad():
-            batch = data.make_batch(
-                shelf.tiles,
-                uniform,
-                normal,
-                low=levels.low / 255,
-                high=levels.high / 255,
-                varying=levels.varying,
-                gratings=recipe.data.gratings,
-            )
+            if raw:
+                batch = data.make_raw_batch(
+                    shelf.tiles, uniform, normal, high=levels.high / 255, gratings=recipe.data.gratings
+                )
+            else:
+                batch = data.make_batch(
+                    shelf.tiles,
+                    uniform,
+                    normal,
+                    low=levels.low / 255,
+                    high=levels.high / 255,
+                    varying=levels.varying,
+                    gratings=recipe.data.gratings,
+                )
         with torch.autocast(device.type, torch.bfloat16, enabled=fast):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
@@ -140,6 +149,7 @@ def train(
                 count=recipe.loss.count,
                 window=recipe.loss.window,
                 measured=recipe.loss.measured,
+                range_sigma=recipe.loss.range,
             )
         posterior = posterior.map(Tensor.float)
         if recipe.loss.gain:
@@ -199,7 +209,9 @@ def train(
         for group in adam.param_groups:
             group["lr"] = optimizer.rate * ramp * level
         shelf.turn(step)
-        drawn = data.draw(optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator)
+        drawn = data.draw(
+            optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator, raw=raw
+        )
         adam.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
         objective.backward()  # type: ignore[no-untyped-call]
@@ -234,7 +246,7 @@ def train(
             )
         val_psnr = None
         if judges and team.leads and (last or due or judged):
-            val_psnr = _judge(averaged if optimizer.average else network, judges)
+            val_psnr = (_judge_raw if raw else _judge)(averaged if optimizer.average else network, judges)
         if judged:
             found = team.agree(val_psnr or 0.0)
             scale = scale if found > best else max(scale * optimizer.factor, optimizer.floor / optimizer.rate)
@@ -312,6 +324,31 @@ def _judge(network: Network, pictures: list[Path]) -> float:
     scores = evaluation.evaluate(network, pictures, (5.0, 10.0, 15.0))
     network.train()
     return sum(s.psnr for s in scores) / len(scores)
+
+
+def _judge_raw(network: Network, pictures: list[Path]) -> float:
+    """Mean PSNR, in the domain of `bridge`, over simulated raws of the validation pictures' middles."""
+    size = 256
+    middles = []
+    for path in pictures:
+        picture = image.read(path)
+        top, left = ((side - size) // 2 for side in picture.shape[1:])
+        if min(top, left) < 0:
+            raise ValueError(f"{path}: a picture to judge raws by has at least {size}x{size} pixels")
+        cut = picture[:, top : top + size, left : left + size]
+        middles.append((255 * cut).round().to(torch.uint8).permute(1, 2, 0))
+    scores = []
+    network.eval()
+    for i, tile in enumerate(middles):
+        for j in range(3):
+            drawn = data.draw(1, size, seed=i, step=j, generator=torch.Generator(), raw=True)
+            drawn[0][:, data.PATCH_DRAWS + camera.NOISE_DRAW] = (0.3, 0.5, 0.8)[j]
+            batch = data.make_raw_batch(tile[None], *drawn, high=RAW_HIGH)
+            with torch.no_grad():
+                restored = network(batch.mosaic.to(network.device)).mean.cpu()
+            scores.append(float(metrics.psnr(restored, batch.target)[0]))
+    network.train()
+    return sum(scores) / len(scores)
 
 
 def _memory(device: torch.device) -> float:

@@ -1,0 +1,43 @@
+"""The bridge between linear camera values and the domain in which the raw networks see them.
+
+Linear values, white-balanced so that neutral has equal colours and the least gain is 1, go through one curve for
+all colours: a square root with an offset, the generalised Anscombe transform (Starck et al. 1998), scaled so that 0
+stays 0 and 1 stays 1. With it the noise of the colour of gain 1 is about the same in light and shade; the others
+have more. One curve, not three, so that grey stays grey. Below black it goes on as a straight line: nothing is
+clipped.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# Limits of the offset: below, the curve would be too steep at black; above, it would be no curve.
+OFFSETS = (5e-4, 0.05)
+
+
+def offset(gain: Float[Tensor, "*shape"], floor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The curve's offset for noise of variance gain * signal + floor: 3/8 gain + floor / gain, within limits."""
+    return (0.375 * gain + floor / gain.clamp_min(1e-12)).clamp(*OFFSETS)
+
+
+def encode(linear: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
+    """Linear values to the networks' domain; the offset broadcasts."""
+    root = offset.sqrt()
+    span = (1 + offset).sqrt() - root
+    curved = (linear.clamp_min(0) + offset).sqrt() - root
+    return torch.where(linear >= 0, curved, linear / (2 * root)) / span
+
+
+def decode(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
+    """The inverse of `encode`: right for quantiles, and for values that have no spread."""
+    root = offset.sqrt()
+    lengths = encoded * ((1 + offset).sqrt() - root)
+    return torch.where(encoded >= 0, lengths * (lengths + 2 * root), 2 * root * lengths)
+
+
+def decode_mean(
+    mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]
+) -> Float[Tensor, "*shape"]:
+    """The mean of decoded values from mean and variance of encoded ones; exact above black, where it squares."""
+    span = (1 + offset).sqrt() - offset.sqrt()
+    return decode(mean, offset) + torch.where(mean > 0, variance * span.square(), 0.0)

@@ -1,0 +1,82 @@
+"""A virtual camera: what a sensor makes of a picture. Training data of the raw networks come from it.
+
+The picture's linear colours become those of a camera with its own filters, exposed, clipped at white, with photon
+and read noise, rounded to the bits of a converter whose black level is a little off.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes import cfa, color
+
+# Random numbers that a shot is made of: filters (6), white balance (2), exposure, noise, read noise, bits, black
+# (3).
+SHOT_DRAWS = 15
+
+# Which of them tells the strength of the noise.
+NOISE_DRAW = 9
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A batch of simulated raws; linear values, 0 = black and 1 = white, before white balance."""
+
+    clean: Float[Tensor, "b 3 h w"]
+    """What a sensor without noise and with all colours everywhere would give; clipped at white."""
+    mosaic: Float[Tensor, "b 1 h w"]
+    """What this one gave, RGGB."""
+    gains: Float[Tensor, "b 3 1 1"]
+    """White balance: what makes neutral neutral; that of green is 1, the least."""
+    gain: Float[Tensor, "b 1 1 1"]
+    """What one electron adds to the signal: the noise's variance is gain * signal + floor."""
+    floor: Float[Tensor, "b 1 1 1"]
+    """The variance of the read noise."""
+
+
+def shoot(
+    picture: Float[Tensor, "b 3 h w"],
+    draws: Float[Tensor, "b 15"],
+    normal: Float[Tensor, "b 2 h w"],
+    *,
+    high: float,
+) -> Shot:
+    """Raws of sRGB pictures, each by a camera of its own; a pure function of uniform and normal random numbers.
+
+    `high` is the strongest photon noise, as it is at white after a square root: half the root of the gain. The
+    square of a uniform number leads there, so that little noise, which most photographs have, comes up often.
+    """
+    b = len(picture)
+    filters, balance = draws[:, :6], draws[:, 6:8]
+    exposure, level, read, bits, black = (draws[:, i : i + n, None, None] for i, n in _LATER)
+    # filters: each colour takes up to 40 % of its light from either of the two others
+    mix = torch.zeros(b, 3, 3, device=picture.device)
+    mix[:, *_OTHERS] = 0.4 * filters
+    mix = mix + torch.diag_embed(1 - mix.sum(2))
+    linear = torch.einsum("bij,bjhw->bihw", mix, color.decode_srgb(picture))
+    gains = torch.stack((1.2 + 1.6 * balance[:, 0], torch.ones_like(balance[:, 0]), 1.1 + 1.5 * balance[:, 1]), 1)
+    gains = gains[:, :, None, None]
+    clean = (linear * 2 ** (3 * exposure - 2) / gains).clamp_max(1)
+    # noise: the square of a normal number around the root of the electrons, which has their mean and, but for an
+    # eighth of an electron, their variance, and leans like them
+    gain = (2 * high * level.square()).square().clamp_min(1e-7)
+    floor = (gain * 0.5 * 8**read).clamp_max(0.04).square()  # half an electron to four
+    signal = cfa.mosaic(clean)
+    electrons = signal / gain
+    photons = (electrons.sqrt() + 0.5 * normal[:, :1]).square() - 0.25
+    # where there are next to none, the square would have noise of its own
+    photons = torch.where(electrons < 0.25, electrons + electrons.sqrt() * normal[:, :1], photons)
+    noisy = gain * photons + floor.sqrt() * normal[:, 1:]
+    steps = 2 ** (10 + 4 * bits)  # of a converter of 10 to 14 bits
+    wrong = cfa.mosaic((2 * black - 1).expand_as(clean)) / steps
+    mosaic = ((noisy + wrong) * steps).round() / steps
+    return Shot(clean, mosaic.clamp_max(1), gains, gain, floor)
+
+
+# Where the later numbers begin, and how many they are.
+_LATER = ((8, 1), (9, 1), (10, 1), (11, 1), (12, 3))
+
+# Rows and columns beside the diagonal of a 3x3 matrix.
+_OTHERS = ([0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1])
