@@ -90,3 +90,16 @@ def test_noise_of_a_batch_is_within_its_range() -> None:
     error = batch.mosaic - cfa.mosaic(batch.target)
     flat = 0.1**2 / 3  # E[sigma²] of a uniform level; maps that vary lie between two such levels, so a bit below
     assert 0.7 * flat < float(error.square().mean()) < 1.05 * flat
+
+
+def test_raw_batches_are_the_same_scene_twice() -> None:
+    """Without noise the mosaic is that of the target, up to the steps of the converter; with noise it is not."""
+    tiles = torch.randint(0, 255, (3, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    uniform, normal = data.draw(50, 16, seed=0, step=0, generator=torch.Generator(), raw=True)
+    noisy = data.make_raw_batch(tiles, uniform, normal, high=0.2)
+    clean = data.make_raw_batch(tiles, uniform, torch.zeros_like(normal), high=1e-4)
+    assert torch.equal(noisy.observed, cfa.interpolate(noisy.mosaic))
+    assert float((clean.mosaic - cfa.mosaic(clean.target)).abs().max()) < 0.05  # two steps of ten bits near black
+    assert float((clean.mosaic - cfa.mosaic(clean.target)).abs().mean()) < 0.003
+    assert float((noisy.mosaic - cfa.mosaic(noisy.target)).abs().mean()) > 0.02
+    assert bool(noisy.mosaic.isfinite().all()) and bool(noisy.target.isfinite().all())

@@ -27,8 +27,9 @@ from debayes.nig import NormalInverseGamma
 from debayes.recipe import Recipe
 from debayes.team import Team
 
-# The photon noise that raws are judged by is up to this, whatever the recipe's.
+# Raws are judged by photon noise of up to this, whatever the recipe's, at these shares of the way there (squared).
 RAW_HIGH = 60 / 255
+RAW_LEVELS = (0.3, 0.5, 0.8)
 
 # What state.pt holds.
 STATE = {"recipe", "network", "averaged", "adam", "step", "spent", "usual", "best", "scale"}
@@ -328,22 +329,17 @@ def _judge(network: Network, pictures: list[Path]) -> float:
 
 def _judge_raw(network: Network, pictures: list[Path]) -> float:
     """Mean PSNR, in the domain of `bridge`, over simulated raws of the validation pictures' middles."""
-    size = 256
-    middles = []
-    for path in pictures:
-        picture = image.read(path)
-        top, left = ((side - size) // 2 for side in picture.shape[1:])
-        if min(top, left) < 0:
-            raise ValueError(f"{path}: a picture to judge raws by has at least {size}x{size} pixels")
-        cut = picture[:, top : top + size, left : left + size]
-        middles.append((255 * cut).round().to(torch.uint8).permute(1, 2, 0))
     scores = []
     network.eval()
-    for i, tile in enumerate(middles):
-        for j in range(3):
+    for i, path in enumerate(pictures):
+        picture = image.read(path)
+        size = min(256, *picture.shape[1:]) // network.config.stride * network.config.stride
+        top, left = ((side - size) // 2 for side in picture.shape[1:])
+        middle = picture[:, top : top + size, left : left + size].permute(1, 2, 0)
+        for j, level in enumerate(RAW_LEVELS):
             drawn = data.draw(1, size, seed=i, step=j, generator=torch.Generator(), raw=True)
-            drawn[0][:, data.PATCH_DRAWS + camera.NOISE_DRAW] = (0.3, 0.5, 0.8)[j]
-            batch = data.make_raw_batch(tile[None], *drawn, high=RAW_HIGH)
+            drawn[0][:, data.PATCH_DRAWS + camera.NOISE_DRAW] = level
+            batch = data.make_raw_batch((255 * middle[None]).round().to(torch.uint8), *drawn, high=RAW_HIGH)
             with torch.no_grad():
                 restored = network(batch.mosaic.to(network.device)).mean.cpu()
             scores.append(float(metrics.psnr(restored, batch.target)[0]))

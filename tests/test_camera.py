@@ -1,0 +1,70 @@
+"""The virtual camera: its noise against its profile, its colours, its clipping and rounding."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from debayes import camera, cfa
+
+
+def shoot(
+    value: float, *, size: int = 200, n: int = 1, seed: int = 0, high: float = 0.2, **fixed: float
+) -> camera.Shot:
+    """Shots of a grey card; fixed draws by their name."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.rand(n, camera.SHOT_DRAWS, generator=generator)
+    draws[:, 12:] = 0.5
+    places = {"exposure": 8, "noise": camera.NOISE_DRAW, "read": 10, "bits": 11, "black": slice(12, 15)}
+    for name, number in fixed.items():
+        draws[:, places[name]] = number
+    normal = torch.randn(n, 2, size, size, generator=generator)
+    return camera.shoot(torch.full((n, 3, size, size), value), draws, normal, high=high)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.6])
+@pytest.mark.parametrize("value", [0.2, 0.6, 0.9])
+def test_noise_follows_the_profile(value: float, noise: float) -> None:
+    """The mean is the signal, the variance gain * signal + floor, in each colour, where nothing is clipped."""
+    shot = shoot(value, noise=noise, exposure=0.6, bits=1.0)
+    error = cfa.pack(shot.mosaic - cfa.mosaic(shot.clean))[0]
+    signal = cfa.pack(cfa.mosaic(shot.clean))[0, :, 0, 0]
+    for plane, level in zip(error, signal.tolist(), strict=True):
+        variance = float(shot.gain) * level + float(shot.floor)
+        assert abs(float(plane.mean())) < 5 * (variance / plane.numel()) ** 0.5
+        eighth = float(shot.gain) ** 2 / 8  # what the approximation of photons adds
+        assert variance * 0.95 < float(plane.var()) < variance * 1.05 + eighth + 2**-28
+
+
+def test_grey_is_neutral_after_white_balance() -> None:
+    """Whatever the filters, a grey card has equal colours once balanced."""
+    shot = shoot(0.5, n=20, size=4, exposure=0.5)
+    balanced = shot.clean * shot.gains
+    assert torch.allclose(balanced, balanced[:, 1:2].expand_as(balanced), rtol=1e-5)
+    assert float(shot.gains.min()) == 1 and float(shot.gains.amax((1, 2, 3)).min()) > 1
+
+
+def test_white_clips() -> None:
+    """A blown card is 1 in all colours before white balance, noisy or not."""
+    shot = shoot(1.0, n=5, size=8, exposure=1.0, noise=0.0)
+    assert bool((shot.clean[:, 1] == 1).all()) and float(shot.mosaic.max()) == 1
+    assert float(shoot(1.0, n=5, exposure=1.0, noise=0.8).mosaic.max()) == 1
+
+
+@pytest.mark.parametrize(("bits", "depth"), [(0.0, 10), (1.0, 14)])
+def test_values_are_whole_steps(bits: float, depth: int) -> None:
+    """The converter has so many bits, and a black level that is up to one step off."""
+    shot = shoot(0.4, noise=0.2, bits=bits, black=1.0)
+    steps = shot.mosaic * 2**depth
+    assert torch.equal(steps, steps.round())
+    shift = (shot.mosaic - cfa.mosaic(shot.clean)).mean() * 2**depth
+    centred = shoot(0.4, noise=0.2, bits=bits, black=0.5)
+    assert float(shift - (centred.mosaic - cfa.mosaic(centred.clean)).mean() * 2**depth) == pytest.approx(
+        1, abs=0.3
+    )
+
+
+def test_noise_grows_to_its_limit() -> None:
+    """Half the root of the gain is `high` at most, and nothing at the other end."""
+    gains: list[Tensor] = [shoot(0.5, size=2, noise=level, high=0.2).gain.sqrt() / 2 for level in (0.0, 0.5, 1.0)]
+    assert float(gains[0]) < 1e-3
+    assert float(gains[1]) == pytest.approx(0.05, rel=1e-5) and float(gains[2]) == pytest.approx(0.2, rel=1e-5)
