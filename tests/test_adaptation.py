@@ -56,6 +56,18 @@ def test_stein_risk_is_the_error_in_the_mean() -> None:
     assert abs(float(naive) - sum(errors) / len(errors)) > 10 * float(difference.std()) / sqrt(len(risks))
 
 
+def test_learning_ends_when_little_comes() -> None:
+    """A look that brings less than a twentieth of the whole gain ends it, and so does one that brings a loss; a
+    shorter interval may bring less."""
+    assert not adaptation.has_learnt([(0, 100.0)])
+    assert not adaptation.has_learnt([(0, 100.0), (5, 80.0)])
+    assert not adaptation.has_learnt([(0, 100.0), (5, 80.0), (10, 78.8)])
+    assert adaptation.has_learnt([(0, 100.0), (5, 80.0), (10, 79.1)])
+    assert not adaptation.has_learnt([(0, 100.0), (5, 80.0), (6, 79.1)])
+    assert adaptation.has_learnt([(0, 100.0), (5, 101.0)])
+    assert not adaptation.has_learnt([(0, 10.0), (5, 0.0), (10, -10.0)])  # an estimate may be below 0
+
+
 def test_neighbours_are_neighbours() -> None:
     """Each target is one of the 3x3 values around its pixel, all nine come up, and a patch of 1 is the pixel."""
     image = torch.arange(36.0).view(1, 1, 6, 6)

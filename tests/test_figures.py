@@ -11,7 +11,7 @@ from debayes.figures import Curve, Gallery, Panel, Plot, draw
 
 def test_plot_names_its_curves(tmp_path: Path) -> None:
     """The SVG holds the titles, labels and a mark."""
-    curves = [Curve("first", [0, 1, 2], [1, 3, 2], mark=1.2), Curve("second", [0, 2], [2, 2], dashed=True)]
+    curves = [Curve("first", [0, 1, 2], [1, 3, 2], mark=(1.2, 2.0)), Curve("second", [0, 2], [2, 2], dashed=True)]
     draw(Plot({"a panel": curves}, "step", "dB"), tmp_path / "plot.svg")
     text = (tmp_path / "plot.svg").read_text()
     assert text.startswith("<?xml") and text.count("<!-- ") >= 5

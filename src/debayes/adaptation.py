@@ -11,14 +11,14 @@ for any f (Stein 1981), so the right side, an error that cannot be seen, is mini
 A random probe measures df/dx (Ramani et al. 2008); v comes from the mosaic itself, by `profile.estimate`.
 
 Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map
-of half the mosaic is not half the map, the network does not know this noise. When to stop? At the least risk of
-the same kind, on windows and along a probe that stay the same.
+of half the mosaic is not half the map, the network does not know this noise. When to stop? The risk is looked at on
+windows and along a probe that stay the same; once a look finds little more than the ones before, what is left to
+learn is the noise of this one mosaic, and the error in v.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Literal
 
 import torch
@@ -36,9 +36,9 @@ PROBE = 0.05
 # The concentration of the prior on the noise variance: the paper's alpha for a window of 19.
 CONCENTRATION = 180.5
 
-# Steps between two looks at the risk, looks without a new best that end it, side of the windows looked at.
+# Steps between two looks at the risk, the share of the whole gain that a look must bring, side of its windows.
 CHECK = 5
-PATIENCE = 3
+ENOUGH = 0.05
 JUDGED = 256
 
 # Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
@@ -56,9 +56,9 @@ class Adapted:
     """A network that was adapted to a mosaic, or found to need no adapting."""
 
     network: Network
-    """A copy with the weights of the best step; of step 0, the ones it came with, if none was better."""
+    """A copy with the weights of the last step that was worth it; those it came with if none was."""
     steps: int
-    """The best step."""
+    """That step."""
     curve: tuple[tuple[int, float], ...]
     """(step, estimated mean squared error in units of 1/255²); an estimate, so it can be below 0."""
     reason: str
@@ -118,7 +118,7 @@ def adapt(
     probe = _probe(seen, generator)
     student = deepcopy(network).train().requires_grad_(True)
     adam = torch.optim.Adam(student.parameters(), lr=rate or RATES[target])
-    best, best_step, least = deepcopy(student.state_dict()), 0, inf
+    best, best_step = deepcopy(student.state_dict()), 0
     curve: list[tuple[int, float]] = []
     reason, ended = doubt or f"all {steps} steps were made", bool(doubt)
     for step in range(steps + 1):
@@ -128,10 +128,10 @@ def adapt(
             curve.append((step, risk))
             if watch is not None:
                 watch(step, student)
-            if risk < least and not ended:
-                best, best_step, least = deepcopy(student.state_dict()), step, risk
-            elif step - best_step >= PATIENCE * CHECK and not ended:
-                reason, ended = f"the estimated error rose after step {best_step}", True
+            if not ended and has_learnt(curve):
+                reason, ended = f"the estimated error fell little after step {best_step}", True
+            elif not ended:
+                best, best_step = deepcopy(student.state_dict()), step
             if ended and not whole:
                 break
         if step == steps:
@@ -150,6 +150,14 @@ def adapt(
     if progress is not None:
         progress(1.0)
     return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason, needed=not doubt)
+
+
+def has_learnt(curve: Sequence[tuple[int, float]]) -> bool:
+    """Whether the last look of (step, risk) brought no more than `ENOUGH` of the whole gain, for its steps."""
+    if len(curve) < 2:
+        return False
+    (before, higher), (now, lower) = curve[-2:]
+    return higher - lower <= ENOUGH * (curve[0][1] - lower) * (now - before) / CHECK
 
 
 def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma) -> float:

@@ -71,7 +71,7 @@ class Bench:
     @property
     def note(self) -> str:
         """What to say below a table of numbers."""
-        return "Quick: few pictures, cut to their middle; not to be compared with published rows." * self.quick
+        return "Quick: few and small pictures, short runs; not to be compared with published numbers." * self.quick
 
     def replaced(self, name: str, pictures: dict[str, Tensor]) -> list[str]:
         """What to say if photographs at hand stand in for a set."""
@@ -94,5 +94,5 @@ def missing(names: Sequence[str], instead: str = "") -> list[str]:
     """What to say about sets that are not on this machine."""
     if not names:
         return []
-    where = "put each as a folder of pictures under DEBAYES_DATA/bench and run this again"
+    where = "with their folders under DEBAYES_DATA/bench (or --data), the same command includes them"
     return [f"Not on this machine: {', '.join(names)}{f' ({instead})' if instead else ''}; {where}."]

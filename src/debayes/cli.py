@@ -209,6 +209,9 @@ def evaluate(
     for path in (json_, csv):
         if path is not None:
             files.check_target(path)
+    if json_ is not None and json_ == csv:
+        raise ValueError(f"{json_} cannot hold both the JSON and the CSV: give two files")
+    sigma = list(dict.fromkeys(sigma))
     patterns = [cfa.check_pattern(name.upper()) for name in pattern]
     places = {name: _data_folder(name) for name in data}
     given = {name: msr.pairs(root)[:limit] for name, place in places.items() if (root := msr.locate(place))}
@@ -239,6 +242,8 @@ def evaluate(
     tables = [reports.markdown(scores, sigma, compare=whole)] if scores else []
     tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
     typer.echo("\n\n".join(tables))
+    if not whole:
+        typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
     found: dict[str, Any] = reports.records(scores, sigma)
     rows = found["pictures"]
     if msr_scores:
@@ -383,7 +388,7 @@ def reproduce(
     from debayes import reproduction
     from debayes.terminal import progress_bar
 
-    names = reproduction.check(name)
+    names = reproduction.check(name, model)
     if data is not None and not data.is_dir():
         raise ValueError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
     place = _device(device)
@@ -430,6 +435,8 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except (typer.Abort, KeyboardInterrupt):
+        again = ": start it again to go on where it was" if sys.argv[1:2] == ["reproduce"] else ""
+        sys.stderr.write(f"debayes: stopped{again}\n")
         sys.exit(130)
     except Exception as error:
         sentence = _explain(error)
@@ -484,7 +491,8 @@ def _data_folder(name: str) -> Path:
     for place in places:
         if place.is_dir():
             return place
-    hint = "" if root else "; set DEBAYES_DATA to where the data sets lie to use them by name"
+    known = "kodak24, mcm18, wed-cdm, urban100, mit-moire and msr are known by name"
+    hint = f"; {known}" if root else f"; set DEBAYES_DATA to where the data sets lie: {known}"
     raise ValueError(f"there is no folder of pictures {' or '.join(map(str, places))}{hint}")
 
 

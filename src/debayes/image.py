@@ -59,6 +59,8 @@ def read(path: Path, *, ignore_alpha: bool = False) -> Float[Tensor, "3 h w"]:
     array, _ = _decode(path)
     if array.ndim == 3 and array.shape[2] == 4 and (ignore_alpha or (array[..., 3] == _white(array)).all()):
         array = array[..., :3]
+    if array.ndim == 3 and array.shape[2] == 4:
+        raise ValueError(f"{path}: an opaque picture was expected, not one with transparent pixels")
     if array.ndim != 3 or array.shape[2] != 3:
         raise ValueError(f"{path}: a colour picture (height x width x 3) was expected, not {_shape(array)}")
     return _finite(path, _normalise(array, 0.0, _white(array)).permute(2, 0, 1))

@@ -38,9 +38,10 @@ class Page:
     """What could not be done on this machine, and what to do about it."""
 
 
-def render(page: Page, name: str) -> str:
-    """The page as HTML, beside its figures NAME-FIGURE.svg or .png and its data NAME.json."""
-    parts = [f"<h2>What the paper says</h2><p class=claim>{escape(page.claim)}</p>"]
+def render(page: Page, name: str, *, note: str = "") -> str:
+    """The page as HTML, beside its figures NAME-FIGURE.svg or .png and its data NAME.json; a note stands first."""
+    parts = [f"<p class=missing>{escape(note)}</p>"] if note else []
+    parts += [f"<h2>What the paper says</h2><p class=claim>{escape(page.claim)}</p>"]
     parts += ["<h2>What was done</h2>", *_paragraphs(page.method)]
     parts += ["<h2>What came out</h2>", *_paragraphs(page.finding)]
     parts += [f"<p class=missing>{escape(text)}</p>" for text in page.missing]

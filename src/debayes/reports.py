@@ -37,7 +37,7 @@ def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -
         rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim, _ in averages]
     for i, (data, _, sigma) in enumerate(columns):
         for row in published.rows(Path(data).name, sigma) if compare else ():
-            cells = rows.setdefault(f"*{row.method}, published*", ["-"] * len(columns))
+            cells = rows.setdefault(_italic(row.method), ["-"] * len(columns))
             cells[i] = f"*{row.psnr:.2f} / {row.ssim:.4f}*"
     return _table(["PSNR dB / SSIM", *heads], rows)
 
@@ -52,7 +52,7 @@ def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
         averages = [msr.average(scores[method, data], space) for data, space in columns]
         rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim in averages]
     for row in _published_msr() if compare else ():
-        cells = rows.setdefault(f"*{row['method']}, published*", ["-"] * len(columns))
+        cells = rows.setdefault(_italic(row["method"]), ["-"] * len(columns))
         for i, (_, space) in enumerate(columns):
             if space == row["space"]:
                 cells[i] = f"*{row['psnr']:.2f} / {row['ssim']:.3f}*"
@@ -112,6 +112,11 @@ def _table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
     """A markdown table: heads, and rows of cells by name."""
     lines = [heads, ["---"] * len(heads), *([name, *cells] for name, cells in rows.items())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _italic(method: str) -> str:
+    """The name of a published row; an asterisk in it is no markup."""
+    return f"*{method.replace('*', chr(92) + '*')}, published*"
 
 
 def _published_msr() -> list[dict[str, Any]]:

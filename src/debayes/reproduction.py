@@ -27,8 +27,11 @@ EXPERIMENTS: dict[str, Callable[[Bench], Page]] = {
 }
 
 
-def check(name: str) -> list[str]:
-    """The experiments of a name, which may be `all`."""
+def check(name: str, models: Sequence[str] = ()) -> list[str]:
+    """The experiments of a name, which may be `all`; raises now what they would raise later."""
+    figures.check()
+    for model in models:
+        weights.locate(model)
     if name != "all" and name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {name!r}: there are {', '.join(EXPERIMENTS)} and all")
     return list(EXPERIMENTS) if name == "all" else [name]
@@ -48,8 +51,7 @@ def reproduce(
 
     `root` is where the sets of pictures lie. An index of all experiments in the folder is brought up to date.
     """
-    (name,) = check(name)
-    figures.check()
+    (name,) = check(name, models)
     networks = {Path(model).stem: weights.load(model, device=device) for model in models}
     used = [*models, *(("paper", "paper-mse") if name == "table3" else ())]
     made_of = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
@@ -58,9 +60,9 @@ def reproduce(
     page = EXPERIMENTS[name](bench)
     for key, (figure, _) in page.figures.items():
         figures.draw(figure, folder / pages.figure_file(name, key, figure))
-    record = {"title": page.title, "finding": page.finding, "missing": page.missing, **page.data}
+    record = {"title": page.title, "quick": quick, "finding": page.finding, "missing": page.missing, **page.data}
     files.write_text(folder / f"{name}.json", files.to_json(record, indent=1))
-    files.write_text(folder / f"{name}.html", pages.render(page, name))
+    files.write_text(folder / f"{name}.html", pages.render(page, name, note=bench.note))
     write_index(folder)
     return page
 
@@ -71,7 +73,8 @@ def write_index(folder: Path) -> Path:
     for name in EXPERIMENTS:
         if (folder / f"{name}.json").is_file() and (folder / f"{name}.html").is_file():
             record = json.loads((folder / f"{name}.json").read_text())
-            entries[name] = (record["title"], next(iter([*record["finding"], *record["missing"]]), ""))
+            title = record["title"] + " (quick)" * record.get("quick", False)
+            entries[name] = (title, " ".join([*record["finding"], *record["missing"]]))
     path = folder / "index.html"
     files.write_text(path, pages.render_index(entries, "Wild-JDD, reproduced by debayes"))
     return path
