@@ -301,6 +301,15 @@ def test_restore_adapts_where_noise_asks_for_it(
     assert json.loads(capsys.readouterr().out)["adapted"]["steps"] > 0
 
 
+def test_simulated_photons_have_their_gain(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--gain makes the variance that of the law, gain * signal."""
+    run(monkeypatch, "simulate", photo, "-o", photo.parent, "--noise", "poisson", "--sigma", 0, "--gain", 0.02)
+    made = image.read_mosaic(photo.parent / "photo.mosaic.tiff")
+    clean = cfa.mosaic(image.read(photo))
+    ratio = (made.values - clean).square().mean() / (0.02 * clean).mean()
+    assert float(ratio) == pytest.approx(1, rel=0.1) and made.record["gain"] == 0.02
+
+
 def test_reproduce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One experiment from the command line: its page and the index are there, its finding is printed."""
     monkeypatch.delenv("DEBAYES_DATA", raising=False)
@@ -364,6 +373,15 @@ BAD_INPUT = {
     "a folder as recipe": (["train", "grey"], "grey is a folder"),
     "no runs": (["runs", "."], "holds no run"),
     "a store of nothing": (["tiles", "gone.png", "-o", "store"], "there is no file gone.png"),
+    "a gain without photons": (
+        ["simulate", "color.png", "-o", "s", "--gain", "0.1"],
+        "only poisson noise has a gain",
+    ),
+    "a gain of nothing": (
+        ["simulate", "color.png", "-o", "s", "--noise", "poisson", "--gain", "0"],
+        "gain of Poisson noise must be above 0",
+    ),
+    "one file for both": (["evaluate", "--data", "grey", "--json", "o", "--csv", "o"], "cannot hold both"),
     "an unknown experiment": (["reproduce", "table9", "-o", "r"], "there is no experiment 'table9'"),
     "experiments into a file": (["reproduce", "mask", "-o", "color.png"], "color.png is a file"),
     "experiments without data": (["reproduce", "mask", "-o", "r", "--data", "no"], "there is no folder no"),

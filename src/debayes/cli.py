@@ -115,6 +115,10 @@ def simulate(
     sigma: Annotated[
         float, typer.Option(help="Noise level in 1/255; the highest one of varying, the read noise of poisson.")
     ] = 10.0,
+    gain: Annotated[
+        float | None,
+        typer.Option(help="What one photon adds to the signal, of poisson; white is 1.", show_default="0.002"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
     to: Annotated[str, typer.Option(help="tiff or npy (float, unclipped), or png (16 bit, clipped).")] = "tiff",
     json_: Json = False,
@@ -133,7 +137,9 @@ def simulate(
     with progress_bar("simulating") as progress:
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
             answers.append(
-                simulate_file(path, target, pattern=pattern.upper(), kind=noise, sigma=sigma, seed=seed + i)
+                simulate_file(
+                    path, target, pattern=pattern.upper(), kind=noise, sigma=sigma, gain=gain, seed=seed + i
+                )
             )
             progress((i + 1) / len(images))
     _answer(answers, json_, "\n".join(answer["written"] for answer in answers))

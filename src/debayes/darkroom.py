@@ -82,15 +82,28 @@ def restore_file(
 
 
 def simulate_file(
-    source: Path, target: Path, *, pattern: str = "RGGB", kind: str = "gaussian", sigma: float = 10.0, seed: int = 0
+    source: Path,
+    target: Path,
+    *,
+    pattern: str = "RGGB",
+    kind: str = "gaussian",
+    sigma: float = 10.0,
+    gain: float | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
-    """Write the noisy mosaic of a picture; `sigma` is in units of 1/255, `kind` one of `noise.KINDS`."""
+    """Write the noisy mosaic of a picture; `sigma` is in units of 1/255, `kind` one of `noise.KINDS`.
+
+    `gain` is that of `noise.poisson_gaussian`, if not its own.
+    """
     if kind not in noise.KINDS:
         raise ValueError(f"the noise is one of {', '.join(noise.KINDS)}, not {kind!r}")
     noise.check_sigma(sigma)
+    if gain is not None and kind != "poisson":
+        raise ValueError(f"only poisson noise has a gain, not {kind}")
+    more = {} if gain is None else {"gain": gain}
     picture = image.read(source)
     generator = torch.Generator().manual_seed(seed)
-    mosaic = noise.KINDS[kind](cfa.mosaic(picture, pattern), sigma / 255, generator=generator)
-    record = {"source": source.name, "noise": kind, "sigma": sigma, "seed": seed}
+    mosaic = noise.KINDS[kind](cfa.mosaic(picture, pattern), sigma / 255, generator=generator, **more)
+    record = {"source": source.name, "noise": kind, "sigma": sigma, **more, "seed": seed}
     image.write_mosaic(target, mosaic, pattern, record)
     return {"written": str(target), "pattern": pattern, **record}
