@@ -61,7 +61,7 @@ def finetuning(bench: Bench) -> Page:
             traces = found[kind, target]
             at = [step for step, _ in traces[0]["psnr"]]
             mean = [sum(t["psnr"][k][1] - t["psnr"][0][1] for t in traces) / len(traces) for k in range(len(at))]
-            blind = sum(t["blind"] - t["psnr"][0][1] for t in traces) / len(traces)
+            blind = _blind(traces)
             worst = min(t["blind"] - t["psnr"][0][1] for t in traces)
             start = sum(t["psnr"][0][1] for t in traces) / len(traces)
             stop = sum(t["stop"] for t in traces) / len(traces)

@@ -212,8 +212,9 @@ def _data(scores: Scores) -> dict[str, Any]:
 
 
 def _cell(scores: Sequence[Score]) -> str:
-    return f"{_mean(scores):.2f} / {sum(s.ssim for s in scores) / len(scores):.4f}"
+    psnr, ssim, _ = evaluation.average(scores, scores[0].sigma)
+    return f"{psnr:.2f} / {ssim:.4f}"
 
 
 def _mean(scores: Sequence[Score]) -> float:
-    return sum(s.psnr for s in scores) / len(scores)
+    return evaluation.average(scores, scores[0].sigma)[0]
