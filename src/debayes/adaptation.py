@@ -81,14 +81,16 @@ def adapt(
     side: int = 192,
     batch: int = 2,
     seed: int = 0,
+    noise: Callable[[Tensor], Tensor] | None = None,
     watch: Callable[[int, Network], None] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Adapted:
     """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
 
     A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
-    neighbourhood of patch x patch. `watch` is shown the network at every look; with `whole` all steps are made for
-    it, needed or not, while the answer stays the same.
+    neighbourhood of patch x patch. `noise` gives the noise variances of a picture (3, h, w), if they are known;
+    else they are estimated from the mosaic. `watch` is shown the network at every look; with `whole` all steps are
+    made for it, needed or not, while the answer stays the same.
     """
     if steps < 0 or side < 2 or batch < 1:
         raise ValueError(
@@ -107,7 +109,11 @@ def adapt(
             needed=False,
         )
     known = restore(network, aligned)
-    variance = profile.estimate(aligned).variance(cfa.mosaic(known.mean)).clamp_min(loss.VARIANCE_FLOOR)
+    if noise is None:
+        variance = profile.estimate(aligned).variance(cfa.mosaic(known.mean))
+    else:
+        variance = cfa.mosaic(noise(known.mean.cpu())).to(aligned)
+    variance = variance.clamp_min(loss.VARIANCE_FLOOR)
     doubt = _doubt(network, aligned, known, variance)
     if doubt and not whole:
         return Adapted(deepcopy(network), 0, (), doubt, needed=False)

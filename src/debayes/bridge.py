@@ -28,6 +28,12 @@ def encode(linear: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Flo
     return torch.where(linear >= 0, curved, linear / (2 * root)) / span
 
 
+def slope(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
+    """The derivative of `encode` where it gives these values: what it makes of a small deviation."""
+    span = (1 + offset).sqrt() - offset.sqrt()
+    return 1 / (2 * span * (encoded.clamp_min(0) * span + offset.sqrt()))
+
+
 def decode(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
     """The inverse of `encode`: right for quantiles, and for values that have no spread."""
     root = offset.sqrt()

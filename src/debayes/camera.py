@@ -1,4 +1,4 @@
-"""A virtual camera: what a sensor makes of a picture. Training data of the raw networks come from it.
+"""Virtual cameras: what a sensor makes of a picture. Training data of the raw networks come from them.
 
 The picture's linear colours become those of a camera with its own filters, exposed, clipped at white, with photon
 and read noise, rounded to the bits of a converter whose black level is a little off.
@@ -7,10 +7,11 @@ and read noise, rounded to the bits of a converter whose black level is a little
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from debayes import cfa, color
+from debayes import cfa, color, noise
+from debayes.profile import Profile
 
 # Random numbers that a shot is made of: filters (6), white balance (2), exposure, noise, read noise, bits, black
 # (3).
@@ -80,3 +81,52 @@ _LATER = ((8, 1), (9, 1), (10, 1), (11, 1), (12, 3))
 
 # Rows and columns beside the diagonal of a 3x3 matrix.
 _OTHERS = ([0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1])
+
+
+@dataclass(frozen=True)
+class Body:
+    """One camera, as `debayes simulate` uses it; the numbers are those of a good sensor of 24 megapixels."""
+
+    filters: tuple[tuple[float, float, float], ...] = ((0.75, 0.2, 0.05), (0.15, 0.7, 0.15), (0.05, 0.25, 0.7))
+    """Linear sRGB to the camera's colours: each takes some light from the others; white stays white."""
+    gains: tuple[float, float, float] = (2.0, 1.0, 1.6)
+    """White balance: red and blue see that much less light than green."""
+    electrons: float = 30_000.0
+    """How many fill a photosite, which is white at ISO 100."""
+    read_noise: float = 3.0
+    """Its standard deviation in electrons."""
+    black: int = 2048
+    """The count of black."""
+    white: int = 16383
+    """The count of white."""
+
+    @property
+    def matrix(self) -> Float[Tensor, "3 3"]:
+        """XYZ to the camera's colours, before white balance."""
+        filters = torch.tensor(self.filters, dtype=torch.float64)
+        gains = torch.tensor(self.gains, dtype=torch.float64)
+        seen: Tensor = filters @ color.SRGB_FROM_XYZ / gains[:, None]
+        return seen.float()
+
+    def profile(self, iso: float) -> Profile:
+        """The noise at an ISO speed: photons, reading, and rounding to counts."""
+        if not iso > 0:
+            raise ValueError(f"an ISO speed is above 0, not {iso:g}")
+        gain = iso / 100 / self.electrons
+        step = 1 / (self.white - self.black)
+        return Profile(gain, (self.read_noise * gain) ** 2 + step**2 / 12)
+
+    def expose(self, picture: Float[Tensor, "3 h w"], stops: float = 0.0) -> Float[Tensor, "3 h w"]:
+        """What the sensor would see of an sRGB picture without noise and with all colours everywhere."""
+        linear = torch.einsum("ij,jhw->ihw", torch.tensor(self.filters), color.decode_srgb(picture))
+        return (linear * 2**stops / torch.tensor(self.gains).view(3, 1, 1)).clamp_max(1)
+
+    def shoot(
+        self, clean: Float[Tensor, "3 h w"], pattern: str, iso: float, *, generator: torch.Generator
+    ) -> Int[Tensor, "h w"]:
+        """The counts of one noisy shot of what `expose` gave."""
+        gain = self.profile(iso).gain
+        signal = cfa.mosaic(clean, pattern)
+        noisy = noise.poisson_gaussian(signal, self.read_noise * gain, gain=gain, generator=generator)[0]
+        counts = (self.black + noisy * (self.white - self.black)).round().clamp(0, self.white)
+        return counts.int()

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
+    from debayes.batch import Outcome
     from debayes.model import Network
 
 app = typer.Typer(
@@ -50,6 +51,108 @@ def options(
 
 
 @app.command()
+def develop(
+    photos: Annotated[list[Path], typer.Argument(help="Camera raws, or folders of them.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The folder to write to; made if missing.", show_default="beside the raw"
+        ),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(help="dng (linear, all metadata), or a rendered tiff (16 bit), png (16 bit) or jpeg.")
+    ] = "dng",
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", help="A model's name or a weight file.", show_default="raw-s; raw-l on a GPU"
+        ),
+    ] = "auto",
+    ensemble: Ensemble = False,
+    adapt: Adapt = 0,
+    strength: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of the noise that goes; the rest stays as grain.")
+    ] = 1.0,
+    maps: Annotated[
+        bool,
+        typer.Option("--maps/--no-maps", help="Also write maps of noise and doubt, as 16-bit TIFF and as PNG."),
+    ] = False,
+    exposure: Annotated[float, typer.Option(help="Stops brighter, of a rendered picture.")] = 0.0,
+    space: Annotated[str, typer.Option(help="Colours of a rendered picture: srgb or p3.")] = "srgb",
+    quality: Annotated[int, typer.Option(min=1, max=99, help="Of a JPEG.")] = 95,
+    black: Annotated[
+        float | None, typer.Option(help="The raw's count of black.", show_default="what the file says")
+    ] = None,
+    white: Annotated[
+        float | None, typer.Option(help="The raw's count of white.", show_default="what the file says")
+    ] = None,
+    tile: Annotated[
+        int | None, typer.Option(min=1, help="Side of a tile; smaller needs less memory.", show_default="1024")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Files at a time, each in its own process.")] = 1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite/--keep", help="Develop what has been developed before.")
+    ] = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Develop camera raws: NAME-debayes.dng, clean and linear, for any raw converter; or pictures to look at.
+
+    What is there already is skipped, so an interrupted folder goes on where it stopped. A file that cannot be
+    developed is named at the end, and the others are developed all the same; the exit code is then 1.
+    """
+    from debayes import batch, color, darkroom
+    from debayes.terminal import batch_bar
+
+    if to not in darkroom.FORMATS:
+        raise ValueError(f"pictures are developed to {', '.join(darkroom.FORMATS)}, not {to!r}")
+    if space not in color.SPACES:
+        raise ValueError(f"the colours are those of {' or '.join(color.SPACES)}, not {space!r}")
+    place = _device(device)
+    plan = batch.plan(photos, output, darkroom.FORMATS[to])
+    options = {
+        "ensemble": ensemble,
+        "adapt": adapt,
+        "strength": strength,
+        "with_maps": maps,
+        "tile": tile,
+        "black": black,
+        "white": white,
+        "exposure": exposure,
+        "space": space,
+        "quality": quality,
+    }
+    outcomes = []
+    with batch_bar(len(plan)) as (report, say):
+        for outcome in batch.run(
+            plan,
+            _raw_model(model, place),
+            options,
+            device=place,
+            processes=jobs,
+            overwrite=overwrite,
+            progress=lambda job, share: report(job.source.name, share),
+        ):
+            outcomes.append(outcome)
+            answer = outcome.answer or {}
+            say(answer.get("width", 0) * answer.get("height", 0), "" if json_ else _outcome(outcome))
+    failed = [outcome.error for outcome in outcomes if outcome.error]
+    if json_:
+        found = [
+            o.answer or {"source": str(o.job.source), "skipped": o.skipped, "error": o.error} for o in outcomes
+        ]
+        _answer(found, True, "")
+    elif len(outcomes) > 1:
+        skipped = sum(outcome.skipped for outcome in outcomes)
+        done = len(outcomes) - skipped - len(failed)
+        typer.echo(f"{done} developed, {skipped} were there already, {len(failed)} failed")
+    for error in failed:
+        typer.echo(f"debayes: {error}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
 def restore(
     mosaic: Annotated[Path, typer.Argument(help="The mosaic: PNG, TIFF or NPY; 8 bit, 16 bit or float.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .tiff, .jpg or .npy.")],
@@ -78,7 +181,7 @@ def restore(
     json_: Json = False,
 ) -> None:
     """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
-    from debayes.darkroom import restore_file
+    from debayes.mosaics import restore_file
     from debayes.terminal import progress_bar
 
     network = _network(model, device)
@@ -120,43 +223,75 @@ def simulate(
         typer.Option(help="What one photon adds to the signal, of poisson; white is 1.", show_default="0.002"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
-    to: Annotated[str, typer.Option(help="tiff or npy (float, unclipped), or png (16 bit, clipped).")] = "tiff",
+    iso: Annotated[
+        float | None,
+        typer.Option(help="Of a DNG: the speed of the virtual camera, and so its noise.", show_default="1600"),
+    ] = None,
+    exposure: Annotated[
+        float | None,
+        typer.Option(help="Of a DNG: stops; at 0 the picture's white is the sensor's.", show_default="0"),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(help="tiff or npy (float, unclipped), png (16 bit, clipped), or dng (a camera raw).")
+    ] = "tiff",
     json_: Json = False,
 ) -> None:
-    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not)."""
-    from debayes.darkroom import simulate_file
+    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not).
+
+    With --to dng, a virtual camera shoots the pictures: NAME.dng, and NAME.truth.tiff, which is what a camera
+    without noise and with all colours everywhere would have seen.
+    """
+    from debayes.mosaics import simulate_file, simulate_raw
     from debayes.terminal import progress_bar
 
-    if to not in ("tiff", "npy", "png"):
-        raise ValueError(f"mosaics are written to tiff, npy or png, not {to!r}")
-    targets = [output / f"{path.stem}.mosaic.{to}" for path in images]
+    if to not in ("tiff", "npy", "png", "dng"):
+        raise ValueError(f"mosaics are written to tiff, npy, png or dng, not {to!r}")
+    if to != "dng" and (iso is not None or exposure is not None):
+        raise ValueError(f"only a dng has an ISO speed and an exposure, not a {to}")
+    targets = [output / (f"{path.stem}.dng" if to == "dng" else f"{path.stem}.mosaic.{to}") for path in images]
     if len(set(targets)) < len(targets):
         raise ValueError("two of the pictures have the same name: write them to different folders")
     _make_folder(output)
     answers = []
     with progress_bar("simulating") as progress:
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
-            answers.append(
-                simulate_file(
-                    path, target, pattern=pattern.upper(), kind=noise, sigma=sigma, gain=gain, seed=seed + i
+            cell, own = pattern.upper(), seed + i
+            if to == "dng":
+                stops = exposure or 0.0
+                answers.append(simulate_raw(path, target, iso=iso or 1600.0, pattern=cell, stops=stops, seed=own))
+            else:
+                answers.append(
+                    simulate_file(path, target, pattern=cell, kind=noise, sigma=sigma, gain=gain, seed=own)
                 )
-            )
             progress((i + 1) / len(images))
-    _answer(answers, json_, "\n".join(answer["written"] for answer in answers))
-    if to != "tiff":
+    names = [" ".join(w) if isinstance(w := answer["written"], list) else w for answer in answers]
+    _answer(answers, json_, "\n".join(names))
+    if to in ("npy", "png"):
         typer.echo(f"{to} keeps no pattern: restore with --pattern {pattern.upper()}", err=True)
 
 
 @app.command()
 def info(
     what: Annotated[
-        str | None, typer.Argument(help="A picture, a mosaic, a weight file or a model's name; all models if none.")
+        str | None,
+        typer.Argument(
+            help="A camera raw, a picture, a mosaic, a weight file or a model's name; all models if none."
+        ),
     ] = None,
+    device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Say what a file holds; or what a model is, where it came from and how well it does."""
-    from debayes import image, weights
+    """Say what a file holds; or what a model is, where it came from and how well it does.
 
+    Of a camera raw: the shot, its noise, which model would develop it and how long that would take here.
+    """
+    from debayes import darkroom, image, raw, weights
+
+    if what is not None and Path(what).suffix.lower() in raw.ENDINGS:
+        place = _device(device)
+        facts = darkroom.describe(Path(what), _raw_model("auto", place), place)
+        _answer(facts, json_, "\n".join(_lines(facts, "")))
+        return
     if what is not None and Path(what).suffix.lower() in image.PICTURES:
         answer: dict[str, Any] = image.describe(Path(what))
         _answer(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
@@ -488,6 +623,31 @@ def _network(model: str, device: str) -> "Network":
     from debayes.weights import load
 
     return load(model, device=_device(device))
+
+
+def _raw_model(model: str, device: str) -> str:
+    """The model that develops raws if none is named: the small one on a CPU, the large one on a GPU."""
+    from debayes.weights import locate
+
+    chosen = model if model != "auto" else ("raw-s" if device == "cpu" else "raw-l")
+    locate(chosen)
+    return chosen
+
+
+def _outcome(outcome: "Outcome") -> str:
+    """One line about one developed file."""
+    if outcome.error:
+        return ""
+    if outcome.answer is None:
+        return f"{outcome.job.target} was there already"
+    answer = outcome.answer
+    kind = "stored" if answer["profile"]["stored"] else "estimated"
+    level = (answer["profile"]["gain"] * 0.18 + answer["profile"]["floor"]) ** 0.5
+    line = f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}"
+    line += f", noise {100 * level:.2g} % of white at middle grey ({kind})"
+    if "adapted" in answer:
+        line += f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})"
+    return "; ".join((line, *answer["assumed"]))
 
 
 def _data_folder(name: str) -> Path:

@@ -5,6 +5,7 @@ black is 0 and white is the largest integer of its type, or 1.0 for floats, unle
 """
 
 import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,8 +129,19 @@ def quantise(picture: Float[Tensor, "*shape"], bits: int) -> Tensor:
     return scaled.to(torch.uint8 if bits == 8 else torch.uint16)
 
 
-def encode(path: Path, array: NDArray[Any], *, record: dict[str, Any] | None = None) -> None:
-    """Write an array (h, w) or (h, w, c) as the format of the name; formats without text drop the record."""
+def encode(
+    path: Path,
+    array: NDArray[Any],
+    *,
+    record: dict[str, Any] | None = None,
+    icc: bytes | None = None,
+    exif: bytes | None = None,
+    quality: int = 95,
+) -> None:
+    """Write an array (h, w) or (h, w, c) as the format of the name; formats without text drop the record.
+
+    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG.
+    """
     suffix = path.suffix.lower()
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
@@ -140,16 +152,52 @@ def encode(path: Path, array: NDArray[Any], *, record: dict[str, Any] | None = N
 
             description = None if record is None else json.dumps({_KEY: record})
             photometric = "rgb" if array.ndim == 3 else "minisblack"
-            tifffile.imwrite(temporary, array, photometric=photometric, description=description, metadata=None)
+            tifffile.imwrite(
+                temporary,
+                array,
+                photometric=photometric,
+                description=description,
+                metadata=None,
+                iccprofile=icc,
+            )
         elif suffix == ".npy":
             with temporary.open("wb") as file:
                 np.save(file, array)
         elif suffix == ".png" and array.dtype == np.uint16:
             import imagecodecs
 
-            temporary.write_bytes(imagecodecs.png_encode(array, level=1))
+            temporary.write_bytes(_tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif))
+        elif suffix == ".png":
+            temporary.write_bytes(_tag_png(encode8(array, 100), icc, exif))
         else:
-            temporary.write_bytes(encode8(array, 100 if suffix == ".png" else 95))
+            temporary.write_bytes(encode8(array, quality, icc=icc, exif=exif))
+
+
+def color_profile(primaries: str) -> bytes:
+    """The ICC profile of "srgb" or of "p3" (Display P3), both with the curve of sRGB."""
+    import imagecodecs
+
+    if primaries == "srgb":
+        return imagecodecs.cms_profile("srgb")
+    corners = {"p3": (0.680, 0.320, 1, 0.265, 0.690, 1, 0.150, 0.060, 1)}[primaries]
+    codes = np.linspace(0, 1, 1024)
+    curve = np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4)
+    curve = np.round(curve * 65535).astype(np.uint16)
+    return imagecodecs.cms_profile(
+        "rgb", whitepoint=(0.3127, 0.3290, 1.0), primaries=corners, transferfunction=curve
+    )
+
+
+def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
+    """A PNG with a colour profile and an EXIF block behind its header."""
+    import zlib
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    extra = b"" if icc is None else chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc))
+    extra += b"" if exif is None else chunk(b"eXIf", exif)
+    return data[:33] + extra + data[33:]  # behind the signature and the header
 
 
 def decode8(data: bytes) -> NDArray[Any]:
@@ -165,7 +213,7 @@ def decode8(data: bytes) -> NDArray[Any]:
         return np.asarray(picture.convert("RGB"))
 
 
-def encode8(array: NDArray[Any], quality: int) -> bytes:
+def encode8(array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif: bytes | None = None) -> bytes:
     """A uint8 array (h, w) or (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
     from io import BytesIO
 
@@ -173,7 +221,8 @@ def encode8(array: NDArray[Any], quality: int) -> bytes:
 
     buffer = BytesIO()
     form = "PNG" if quality == 100 else "JPEG"
-    Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0)
+    more = {name: value for name, value in (("icc_profile", icc), ("exif", exif)) if value is not None}
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0, **more)
     return buffer.getvalue()
 
 

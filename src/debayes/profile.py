@@ -7,6 +7,7 @@ the one does not bias the variance of the other.
 """
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +16,15 @@ from torch import Tensor
 
 from debayes import cfa
 
-# Levels of brightness that the blocks are sorted into, and how many of the smoothest blocks speak for each.
-LEVELS = 16
-BLOCKS = 400
+# Levels of brightness that the blocks are sorted into, at least and at most, and how many blocks each should have.
+LEVELS = (16, 64)
+CROWD = 2000
 
-# The median of |x| for a standard normal x.
-_MEDIAN = 0.6744897501960817
+# How many of the smoothest blocks speak for a level, or which share of them if that is more.
+BLOCKS, SHARE = 200, 0.02
+
+# The mean of min(x², 9) for a standard normal x.
+_TRIMMED = 0.9950
 
 
 @dataclass(frozen=True)
@@ -37,35 +41,46 @@ class Profile:
         return self.gain * signal.clamp_min(0) + self.floor
 
 
-def estimate(mosaic: Float[Tensor, "1 h w"]) -> Profile:
+def estimate(mosaic: Float[Tensor, "1 h w"], *, white: float = inf) -> Profile:
     """The profile of one noisy mosaic, all colours pooled; any Bayer pattern, at least 8x8 photosites.
 
-    Noise that is correlated between photosites looks smoother than it is and is found too low; texture finer than
-    the blocks, all over the picture, is taken for noise.
+    Blocks that reach nine tenths of `white`, where a sensor clips, say nothing and are left out. Noise that is
+    correlated between photosites looks smoother than it is and is found too low; texture finer than the blocks, all
+    over the picture, is taken for noise.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
         raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
     planes = cfa.pack(mosaic[:, : height // 2 * 2, : width // 2 * 2].float()).unsqueeze(1)
-    means, variances = _samples(planes)
-    return _fit(means, variances)
+    return _fit(*_samples(planes, 0.9 * white))
 
 
-def _samples(planes: Float[Tensor, "n 1 h w"]) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+def _samples(planes: Float[Tensor, "n 1 h w"], most: float) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
     """Mean and noise variance of the smoothest blocks, for each level of brightness."""
     kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
     low, rows, columns, diagonal = F.conv2d(planes, kernels[:, None].to(planes) / 2, stride=2).unbind(1)
-    texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False).flatten()
-    mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False).flatten()
+    texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False)
+    mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False)
+    brightest = F.max_pool2d(F.max_pool2d(planes, 2), 3, 1, 1)[:, 0]
+    seen = brightest < most if bool((brightest < most).any()) else torch.ones_like(brightest, dtype=torch.bool)
+    texture, mean, diagonal = texture[seen], mean[seen], diagonal[seen]
     found = []
-    for blocks in mean.argsort().tensor_split(LEVELS):
+    for blocks in mean.argsort().tensor_split(min(max(len(mean) // CROWD, LEVELS[0]), LEVELS[1])):
         if len(blocks) == 0:
             continue
-        smooth = blocks[texture[blocks].argsort()[: max(BLOCKS, len(blocks) // 100)]]
-        deviation = diagonal.flatten()[smooth].abs().median() / _MEDIAN
-        found.append(torch.stack((mean[smooth].mean(), deviation.square())))
+        smooth = blocks[texture[blocks].argsort()[: max(BLOCKS, int(len(blocks) * SHARE))]]
+        found.append(torch.stack((mean[smooth].mean(), _trimmed(diagonal[smooth]))))
     means, variances = torch.stack(found, 1).double()
     return means, variances
+
+
+def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The variance of deviations, those beyond three standard ones counted as three; coarse rounding is no harm."""
+    squares = deviations.square()
+    variance = squares.mean()
+    for _ in range(5):
+        variance = squares.clamp_max(9 * variance).mean() / _TRIMMED
+    return variance
 
 
 def _fit(means: Tensor, variances: Tensor) -> Profile:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -23,6 +24,43 @@ def progress_bar(title: str) -> Iterator[Callable[[float], None]]:
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def batch_bar(files: int) -> Iterator[tuple[Callable[[str, float], None], Callable[[int, str], None]]]:
+    """Two bars on a terminal: the file at hand, and all of them with megapixels a second and time left.
+
+    Of the two functions, the first is told a file's name and the share that is done of it; the second is told a
+    finished file's pixels, and a line to print if it is not empty. In a pipe there are the lines alone.
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]}"),
+    )
+    start = monotonic()
+    finished = pixels = 0
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        one = bar.add_task("starting", total=1.0, speed="")
+        every = bar.add_task(f"0 of {files} files", total=files, speed="")
+
+        def report(name: str, share: float) -> None:
+            bar.update(one, description=name, completed=share)
+            bar.update(every, completed=finished + share)
+
+        def say(size: int, line: str) -> None:
+            nonlocal finished, pixels
+            finished, pixels = finished + 1, pixels + size
+            speed = f"{pixels / 1e6 / (monotonic() - start):.2f} MP/s"
+            bar.update(every, description=f"{finished} of {files} files", completed=finished, speed=speed)
+            if line:
+                bar.console.file.flush()
+                Console(soft_wrap=True, highlight=False).print(line, markup=False)
+
+        yield report, say
 
 
 @contextmanager

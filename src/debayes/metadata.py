@@ -1,0 +1,77 @@
+"""What travels with a picture beside its pixels: EXIF, GPS, maker notes, captions."""
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+from debayes import ifd
+from debayes.raw import Raw
+
+# Tags of the EXIF directory that some cameras put into the first one.
+_EXIF_TAGS = {33434, 33437, 34850, 34855, *range(37377, 37387)}
+
+# Words in the first directory: description, maker, model, date, author, rights.
+_WORDS = (270, 271, 272, 306, 315, 33432)
+
+# A JPEG holds this many bytes of EXIF, and some more; larger maker notes stay behind.
+_MAKER_NOTE, _MOST = 37500, 60_000
+
+
+def directories(raw: Raw) -> tuple[ifd.Directory, ifd.Directory]:
+    """The EXIF and GPS directories of a raw: the file's own, and what is known beside them."""
+    order = byte_order(raw)
+    own: ifd.Directory = raw.block.images[0] if raw.block else {}
+    exif = {tag: own[tag] for tag in _EXIF_TAGS & set(own)} | (raw.block.exif if raw.block else {})
+    exif.pop(ifd.INTEROPERABILITY, None)  # points into the source file
+    known: ifd.Directory = {}
+    for tag, number in ((33434, raw.seconds), (33437, raw.aperture), (37386, raw.focal_length)):
+        if number:
+            known[tag] = ifd.rational(order, number)
+    if raw.iso:
+        known[34855] = ifd.shorts(order, min(65535, round(raw.iso)))
+    for tag, words in ((36867, raw.date), (42036, raw.lens)):
+        if words:
+            known[tag] = ifd.text(words)
+    return known | exif, raw.block.gps if raw.block else {}
+
+
+def byte_order(raw: Raw) -> ifd.Order:
+    """The byte order of a raw's file, which its maker notes rely on."""
+    return raw.block.order if raw.block else "<"
+
+
+def exif_block(raw: Raw) -> bytes:
+    """The EXIF block of a rendered picture, as JPEG, PNG and TIFF carry it; the picture is upright."""
+    order = byte_order(raw)
+    own: ifd.Directory = raw.block.images[0] if raw.block else {}
+    first = {tag: own[tag] for tag in _WORDS if tag in own and own[tag].data}
+    first[274] = ifd.shorts(order, 1)
+    first[305] = ifd.text("debayes")
+    below = dict(zip((ifd.EXIF, ifd.GPS), directories(raw), strict=True))
+    if sum(len(entry.data) for entry in below[ifd.EXIF].values()) > _MOST:
+        below[ifd.EXIF] = {tag: e for tag, e in below[ifd.EXIF].items() if tag != _MAKER_NOTE}
+    placed = {tag: ifd.Entry(4, bytes(4)) for tag, directory in below.items() if directory}
+    end = 8 + len(ifd.pack(first | placed, order, 8))
+    behind = b""
+    for tag in placed:
+        placed[tag] = ifd.Entry(4, struct.pack(f"{order}I", end + len(behind)))
+        behind += ifd.pack(below[tag], order, end + len(behind))
+    header = struct.pack(f"{order}2sHI", b"II" if order == "<" else b"MM", 42, 8)
+    return header + ifd.pack(first | placed, order, 8) + behind
+
+
+def copy_by_exiftool(source: Path, target: Path) -> bool:
+    """Copy all that is not about the pixels, maker notes and lens data too, if exiftool is there; whether it was.
+
+    What exiftool cannot copy stays as it was written: the EXIF block has been copied before.
+    """
+    program = shutil.which("exiftool")
+    if program is None:
+        return False
+    groups = ("-ExifIFD:all", "-GPS:all", "-MakerNotes", "-XMP:all", "-IPTC:all")
+    command = [program, "-q", "-q", "-m", "-overwrite_original", "-TagsFromFile", str(source), *groups, str(target)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
