@@ -5,6 +5,9 @@
 >>> posterior = debayes.restore(network, mosaic, "RGGB")        # doctest: +SKIP
 >>> posterior.mean, posterior.noise_variance.sqrt(), posterior.interval(0.9)   # doctest: +SKIP
 
+>>> developed = debayes.develop(debayes.load("raw-s"), debayes.read("photo.NEF"))   # doctest: +SKIP
+>>> developed.picture, developed.noise, developed.doubt, developed.render()         # doctest: +SKIP
+
 The names below are imported when they are first used: importing the package loads neither torch nor NumPy.
 """
 
@@ -14,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from debayes.adaptation import adapt as adapt
     from debayes.cfa import mosaic as mosaic
+    from debayes.darkroom import develop as develop
     from debayes.evaluation import evaluate as evaluate
     from debayes.model import Config as Config
     from debayes.model import Network as Network
     from debayes.nig import NormalInverseGamma as NormalInverseGamma
+    from debayes.raw import Raw as Raw
+    from debayes.raw import read as read
     from debayes.restoration import restore as restore
     from debayes.training import train as train
     from debayes.weights import load as load
@@ -28,10 +34,13 @@ _HOME = {
     "Config": "model",
     "Network": "model",
     "NormalInverseGamma": "nig",
+    "Raw": "raw",
     "adapt": "adaptation",
+    "develop": "darkroom",
     "evaluate": "evaluation",
     "load": "weights",
     "mosaic": "cfa",
+    "read": "raw",
     "restore": "restoration",
     "train": "training",
 }

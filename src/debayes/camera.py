@@ -117,16 +117,16 @@ class Body:
         return Profile(gain, (self.read_noise * gain) ** 2 + step**2 / 12)
 
     def expose(self, picture: Float[Tensor, "3 h w"], stops: float = 0.0) -> Float[Tensor, "3 h w"]:
-        """What the sensor would see of an sRGB picture without noise and with all colours everywhere."""
+        """The light of an sRGB picture on the sensor, in its colours; what is above 1 it cannot take."""
         linear = torch.einsum("ij,jhw->ihw", torch.tensor(self.filters), color.decode_srgb(picture))
-        return (linear * 2**stops / torch.tensor(self.gains).view(3, 1, 1)).clamp_max(1)
+        return linear * 2**stops / torch.tensor(self.gains).view(3, 1, 1)
 
     def shoot(
-        self, clean: Float[Tensor, "3 h w"], pattern: str, iso: float, *, generator: torch.Generator
+        self, light: Float[Tensor, "3 h w"], pattern: str, iso: float, *, generator: torch.Generator
     ) -> Int[Tensor, "h w"]:
-        """The counts of one noisy shot of what `expose` gave."""
+        """The counts of one noisy shot of the light that `expose` gave."""
         gain = self.profile(iso).gain
-        signal = cfa.mosaic(clean, pattern)
+        signal = cfa.mosaic(light, pattern)
         noisy = noise.poisson_gaussian(signal, self.read_noise * gain, gain=gain, generator=generator)[0]
         counts = (self.black + noisy * (self.white - self.black)).round().clamp(0, self.white)
         return counts.int()

@@ -620,17 +620,19 @@ def _device(name: str) -> str:
 
 
 def _network(model: str, device: str) -> "Network":
-    from debayes.weights import load
+    """A network for mosaics of pictures."""
+    from debayes.weights import check_domain, load
 
+    check_domain(model, "srgb")
     return load(model, device=_device(device))
 
 
 def _raw_model(model: str, device: str) -> str:
     """The model that develops raws if none is named: the small one on a CPU, the large one on a GPU."""
-    from debayes.weights import locate
+    from debayes.weights import check_domain
 
     chosen = model if model != "auto" else ("raw-s" if device == "cpu" else "raw-l")
-    locate(chosen)
+    check_domain(chosen, "raw")
     return chosen
 
 

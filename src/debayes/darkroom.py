@@ -31,6 +31,9 @@ FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
 
+# Photosites from this share of saturation on are blown.
+BLOWN = 0.999
+
 # Less noise than this no camera has, and no network was trained with.
 LEAST_GAIN = 1e-7
 
@@ -108,7 +111,7 @@ def develop_tiles(
     """The same piece by piece, in reading order, with the noise profile given."""
     offset = curve_offset(found)
     gains = torch.tensor(raw.gains).view(3, 1, 1)
-    encoded = enter(raw, offset)
+    encoded = enter(raw, found)
     tiles = restore_tiles(network, encoded, raw.pattern, ensemble=ensemble, tile=tile, progress=progress)
     for rows, columns, posterior in tiles:
         linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
@@ -133,12 +136,22 @@ def curve_offset(found: Profile) -> Tensor:
     return bridge.offset(torch.tensor(gain), torch.tensor(found.floor))
 
 
-def enter(raw: Raw, offset: Tensor) -> Float[Tensor, "1 h w"]:
-    """The mosaic of a raw in the networks' domain."""
-    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, 2, 2), raw.pattern)
+def enter(raw: Raw, found: Profile) -> Float[Tensor, "1 h w"]:
+    """The mosaic of a raw in the networks' domain.
+
+    Blown photosites get the noise of white, cut off at white: that is how the networks know them. Photosites
+    without any noise would make them leave the noise around a highlight as it is.
+    """
     height, width = raw.size
-    cells = balance.repeat(1, height // 2 + 1, width // 2 + 1)[:, :height, :width]
-    return bridge.encode(raw.mosaic * cells, offset)
+    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, 2, 2), raw.pattern)
+    balance = balance.repeat(1, height // 2 + 1, width // 2 + 1)[:, :height, :width]
+    mosaic = raw.mosaic
+    blown = mosaic >= raw.saturation * BLOWN
+    if bool(blown.any()):
+        generator = torch.Generator().manual_seed(0)
+        noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
+        mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
+    return bridge.encode(mosaic * balance, curve_offset(found))
 
 
 def encoded_variance(raw: Raw, found: Profile, mean: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
@@ -166,7 +179,7 @@ def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:
     """Which colours of which pixels have nothing but blown photosites to go by."""
     top, left = max(0, rows.start - 2), max(0, columns.start - 2)
     window = raw.mosaic[:, top : rows.stop + 2, left : columns.stop + 2]
-    blown = (window >= raw.saturation * 0.999).float()
+    blown = (window >= raw.saturation * BLOWN).float()
     if not bool(blown.any()):
         return torch.zeros((), dtype=torch.bool)
     around = cfa.interpolate(blown[None], cfa.shift(raw.pattern, top, left))[0] > 0.999
@@ -207,7 +220,7 @@ def develop_file(
     if adapt:
         adapted = adaptation.adapt(
             network,
-            enter(raw, curve_offset(found)),
+            enter(raw, found),
             raw.pattern,
             steps=adapt,
             noise=lambda mean: encoded_variance(raw, found, mean),
@@ -275,7 +288,7 @@ def describe(source: Path, model: str, device: str) -> dict[str, Any]:
     network = weights.load(model, device=device)
     height, width = raw.size
     side = min(512, height, width)
-    sample = enter(replace(raw, mosaic=raw.mosaic[:, :side, :side].contiguous()), curve_offset(found))
+    sample = enter(replace(raw, mosaic=raw.mosaic[:, :side, :side].contiguous()), found)
     best = inf
     for _ in range(2):  # the first run also warms up
         start = monotonic()

@@ -221,7 +221,9 @@ def encode8(array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif
 
     buffer = BytesIO()
     form = "PNG" if quality == 100 else "JPEG"
-    more = {name: value for name, value in (("icc_profile", icc), ("exif", exif)) if value is not None}
+    more = {} if icc is None else {"icc_profile": icc}
+    if exif is not None:
+        more["exif"] = b"Exif\0\0" + exif
     Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0, **more)
     return buffer.getvalue()
 

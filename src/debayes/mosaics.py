@@ -127,8 +127,9 @@ def simulate_raw(
     """
     body = camera.Body()
     profile = body.profile(iso)
-    clean = body.expose(image.read(source), stops)
-    counts = body.shoot(clean, cfa.check_pattern(pattern), iso, generator=torch.Generator().manual_seed(seed))
+    light = body.expose(image.read(source), stops)
+    counts = body.shoot(light, cfa.check_pattern(pattern), iso, generator=torch.Generator().manual_seed(seed))
+    clean = light.clamp_max(1)
     shot = Raw(
         (counts[None] - body.black) / (body.white - body.black),
         pattern,

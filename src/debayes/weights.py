@@ -61,6 +61,16 @@ def read_card(model: str | Path) -> Card:
     return _read(locate(model))[0]
 
 
+def check_domain(model: str | Path, domain: str) -> None:
+    """Raise if a model was trained for other mosaics: "srgb" ones of pictures, or "raw" ones of cameras."""
+    trained = read_card(model).recipe.get("noise", {}).get("domain", "srgb")
+    if trained == domain:
+        return
+    if trained == "raw":
+        raise ValueError(f"{model} was trained for camera raws: use it with develop, and wild-s or wild-l here")
+    raise ValueError(f"{model} was not trained for camera raws: raw-s and raw-l were")
+
+
 def save(network: Network, path: Path, card: Card) -> None:
     """Write a weight file, whole or not at all."""
     plain = torch.contiguous_format  # whatever layout the network runs in

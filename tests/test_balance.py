@@ -1,0 +1,52 @@
+"""Keeping brightness: what is put back, and that it is put back nowhere else."""
+
+import pytest
+import torch
+
+from debayes import cfa
+from debayes.balance import Balance
+
+
+def gather(picture: torch.Tensor, mosaic: torch.Tensor, pattern: str, limit: float = 1.0) -> Balance:
+    """The differences of a picture in four unequal pieces."""
+    _, height, width = picture.shape
+    balance = Balance(height, width, limit)
+    for rows in (slice(0, 101), slice(101, height)):
+        for columns in (slice(0, 50), slice(50, width)):
+            cell = cfa.shift(pattern, rows.start, columns.start)
+            part = (slice(None), rows, columns)
+            balance.add(picture[part], mosaic[part], cell, rows.start, columns.start)
+    return balance
+
+
+@pytest.mark.parametrize("pattern", cfa.PATTERNS)
+def test_a_cast_is_taken_away(pattern: str) -> None:
+    """A picture that is too bright in one colour and too dark in another gets the mosaic's means, noise or not."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1).expand(3, 300, 400)
+    mosaic = cfa.mosaic(truth, pattern) + 0.02 * torch.randn(1, 300, 400, generator=generator)
+    wrong = truth * torch.tensor([1.05, 0.97, 1.0]).view(3, 1, 1)
+    better = gather(wrong, mosaic, pattern).correct(wrong, 0)
+    assert torch.allclose(better.mean((1, 2)), truth.mean((1, 2)), atol=2e-4)
+    assert float((better - truth).abs().max()) < 1e-3
+
+
+def test_pieces_and_strips_are_the_whole() -> None:
+    """Neither the pieces that were gathered nor the strips that are corrected can be seen in the result."""
+    generator = torch.Generator().manual_seed(1)
+    picture = torch.rand(3, 200, 130, generator=generator) / 2
+    mosaic = torch.rand(1, 200, 130, generator=generator)
+    whole = Balance(200, 130, 1.0)
+    whole.add(picture, mosaic, "RGGB", 0, 0)
+    pieces = gather(picture, mosaic, "RGGB")
+    expected = whole.correct(picture, 0)
+    strips = torch.cat([pieces.correct(picture[:, i : i + 64], i) for i in range(0, 200, 64)], 1)
+    assert torch.allclose(strips, expected, atol=1e-6)
+
+
+def test_clipping_is_left_alone() -> None:
+    """Above the limit nothing is gathered and nothing is changed: there the mosaic's mean is not the scene's."""
+    picture = torch.full((3, 64, 64), 0.95)
+    balance = gather(picture, torch.full((1, 64, 64), 0.5), "RGGB", limit=0.9)
+    assert torch.equal(balance.correct(picture, 0), picture)
+    assert float(balance.means().abs().max()) == 0

@@ -1,0 +1,253 @@
+"""Developing: pictures against the truth of a virtual camera, brightness, highlights, files and their metadata."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rawpy
+import tifffile
+import torch
+from PIL import Image
+
+from debayes import camera, cfa, color, darkroom, ifd, image, metrics, mosaics, profile, raw, scenes, weights
+from debayes.model import Network
+from debayes.raw import Raw
+
+BODY = camera.Body()
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    """The small network for raws."""
+    return weights.load("raw-s")
+
+
+def shoot(clean: torch.Tensor, iso: float, pattern: str = "RGGB", seed: int = 0, *, told: bool = True) -> Raw:
+    """A raw of what the sensor sees, told its noise or not."""
+    counts = BODY.shoot(clean, pattern, iso, generator=torch.Generator().manual_seed(seed))
+    mosaic = (counts[None] - BODY.black).float() / (BODY.white - BODY.black)
+    return Raw(mosaic, pattern, BODY.gains, BODY.matrix, profile=BODY.profile(iso) if told else None)
+
+
+def photograph(size: int = 192) -> torch.Tensor:
+    """What the sensor sees of a free photograph."""
+    return BODY.expose(scenes.photograph("chelsea")[:, 60 : 60 + size, 90 : 90 + size])
+
+
+@pytest.fixture
+def shot(tmp_path: Path) -> Path:
+    """A simulated raw in a file, with its truth beside it."""
+    image.write(tmp_path / "cat.png", scenes.photograph("chelsea")[:, 60:187, 90:241], bits=8)
+    mosaics.simulate_raw(tmp_path / "cat.png", tmp_path / "cat.dng", iso=3200, pattern="GBRG")
+    return tmp_path / "cat.dng"
+
+
+@pytest.mark.parametrize("pattern", cfa.PATTERNS)
+@pytest.mark.parametrize(("iso", "gain"), [(400, 2.0), (6400, 4.0)])
+def test_nearer_to_the_truth(network: Network, pattern: str, iso: float, gain: float) -> None:
+    """Far nearer than an interpolated raw, whatever the pattern, in linear light, not told the noise."""
+    clean = photograph()
+    source = shoot(clean, iso, pattern, told=False)
+    developed = darkroom.develop(network, source)
+    plain = cfa.interpolate(source.mosaic[None], pattern)[0]
+    assert float(metrics.psnr(developed.picture, clean)) > float(metrics.psnr(plain, clean)) + gain
+
+
+def test_noise_map_is_the_noise(network: Network) -> None:
+    """The noise map has the standard deviation that the virtual camera gave the photosites, in each colour."""
+    clean = BODY.expose(torch.full((3, 128, 128), 0.5))
+    developed = darkroom.develop(network, shoot(clean, 6400))
+    truth = BODY.profile(6400).variance(clean).sqrt()
+    assert torch.allclose(developed.noise.mean((1, 2)), truth.mean((1, 2)), rtol=0.15)
+    assert bool((developed.doubt < developed.noise).all()) and float(developed.doubt.min()) > 0
+
+
+@pytest.mark.parametrize("iso", [400, 1600, 6400])
+@pytest.mark.parametrize("grey", [0.4, 0.7])
+def test_brightness_is_kept(network: Network, grey: float, iso: float) -> None:
+    """No free gain: a grey card keeps its brightness to a thousandth, and its colours are neutral."""
+    clean = BODY.expose(torch.full((3, 512, 512), grey))
+    developed = darkroom.develop(network, shoot(clean, iso))
+    assert torch.allclose(developed.picture.mean((1, 2)), clean.mean((1, 2)), rtol=1.5e-3)
+    assert float(developed.picture.mean()) == pytest.approx(float(clean.mean()), rel=1e-3)
+
+
+def test_shadows_have_no_cast(network: Network) -> None:
+    """A dark grey in deep noise stays grey: a* and b* within 0.3 of none."""
+    clean = BODY.expose(torch.full((3, 512, 512), 0.12))
+    developed = darkroom.develop(network, shoot(clean, 6400))
+    balanced = developed.picture.mean((1, 2)) * torch.tensor(BODY.gains)
+    xyz = color.XYZ_FROM_SRGB.float() @ color.from_camera(BODY.matrix) @ balanced
+    white = color.XYZ_FROM_SRGB.float().sum(1)
+    share = xyz / white
+    root = torch.where(share > 0.008856, share.clamp_min(1e-9) ** (1 / 3), 7.787 * share + 16 / 116)
+    assert abs(float(500 * (root[0] - root[1]))) < 0.3 and abs(float(200 * (root[1] - root[2]))) < 0.3
+
+
+def highlight() -> tuple[torch.Tensor, torch.Tensor]:
+    """A blown light, soft as lenses make it, on grey: the light, and the distance from its middle."""
+    y, x = torch.meshgrid(torch.arange(192), torch.arange(192), indexing="ij")
+    away = ((y - 96) ** 2 + (x - 96) ** 2).sqrt()
+    spot = 3 * torch.sigmoid((40 - away) / 1.5) / torch.tensor(BODY.gains).view(3, 1, 1)
+    return BODY.expose(torch.full((3, 192, 192), 0.5)) + spot, away
+
+
+def test_blown_highlights_are_white(network: Network) -> None:
+    """A blown light is white in the camera's colours, so that no reader tints it, and white when rendered."""
+    light, away = highlight()
+    developed = darkroom.develop(network, shoot(light, 1600))
+    assert bool((developed.picture[:, away < 34] >= 1).all())
+    shown = developed.render()
+    assert float(shown[:, away < 34].min()) == pytest.approx(1, abs=1e-3)
+    assert float((shown.amax(0) - shown.amin(0)).max()) < 0.12  # no violet rim either
+
+
+def test_no_noise_is_left_around_a_highlight(network: Network) -> None:
+    """Next to a blown light the noise goes as it does elsewhere."""
+    light, away = highlight()
+    developed = darkroom.develop(network, shoot(light, 1600))
+    noise = BODY.profile(1600).variance(light[:, 0, 0]).sqrt()
+    left = developed.picture[:, (away > 60) & (away < 90)].std(1)
+    assert bool((left < 0.15 * noise).all())
+
+
+def test_saturation_below_white_is_white_too(network: Network) -> None:
+    """Where the sensor ends before the white level, blown is still white."""
+    source = shoot(photograph(96), 400)
+    blown = replace(source, mosaic=source.mosaic.clone(), saturation=0.9)
+    blown.mosaic[:, 20:60, 20:60] = 0.9
+    assert float(darkroom.develop(network, blown).picture[:, 24:56, 24:56].min()) >= 1
+
+
+def test_strength(network: Network) -> None:
+    """At 0 every photosite keeps its value, noise and all; in between the noise is in between."""
+    source = shoot(photograph(), 6400)
+    whole, half, none = (darkroom.develop(network, source, strength=s).picture for s in (1.0, 0.5, 0.0))
+    assert torch.allclose(cfa.mosaic(none), source.mosaic, atol=1e-4)
+    assert torch.allclose(half, (whole + none) / 2, atol=1e-4)
+
+
+def test_tiles_are_the_whole(network: Network) -> None:
+    """Small tiles give the picture of one large one."""
+    source = shoot(photograph(150), 1600)
+    whole, tiled = (darkroom.develop(network, source, tile=t).picture for t in (512, 40))
+    assert torch.allclose(whole, tiled, atol=1e-4)
+
+
+def test_variance_through_the_bridge() -> None:
+    """The variance that adapting is told is that of noise sent through the curve, in each colour."""
+    source = shoot(BODY.expose(torch.full((3, 400, 400), 0.5)), 6400)
+    encoded = cfa.pack(darkroom.enter(source, BODY.profile(6400)))[[0, 1, 3]]
+    mean = encoded.mean((1, 2), keepdim=True)
+    told = darkroom.encoded_variance(source, BODY.profile(6400), mean.expand(3, 2, 2))
+    assert torch.allclose(told[:, 0, 0], encoded.var((1, 2)), rtol=0.05)
+
+
+@pytest.mark.parametrize("iso", [400, 1600, 6400, 25600])
+def test_profile_is_found(iso: float) -> None:
+    """Blind, from one large mosaic: gain within 15 % of the truth, and floor where it matters."""
+    tall = scenes.photograph("chelsea").repeat(1, 4, 4)
+    ramp = torch.linspace(0.02, 1, tall.shape[2]) ** 2
+    found = profile.estimate(shoot(BODY.expose(tall * ramp), iso).mosaic, white=1.0)
+    truth = BODY.profile(iso)
+    assert found.gain == pytest.approx(truth.gain, rel=0.15)
+    if iso >= 1600:
+        assert found.floor == pytest.approx(truth.floor, rel=0.15)
+
+
+def test_linear_dng(network: Network, shot: Path) -> None:
+    """The file holds the developed picture, its noise is told, and the truth is near."""
+    target = shot.parent / "out.dng"
+    answer = darkroom.develop_file(network, shot, target)
+    truth = torch.from_numpy(tifffile.imread(shot.parent / "cat.truth.tiff")).permute(2, 0, 1)
+    with rawpy.imread(str(target)) as back:
+        picture = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
+    expected = darkroom.develop(network, raw.read(shot)).picture
+    assert torch.allclose(picture, expected.clamp(0, 1), atol=2 / 65535)
+    assert float(metrics.psnr(picture, truth)) > 33
+    block = ifd.read(target.read_bytes())
+    assert block is not None and 0 < block.find(51041)[0] < 0.1 * BODY.profile(3200).gain
+    assert answer["profile"]["stored"] and answer["written"] == [str(target)] and answer["assumed"] == []
+
+
+@pytest.mark.parametrize("ending", [".tiff", ".png", ".jpg"])
+@pytest.mark.parametrize("space", ["srgb", "p3"])
+def test_rendered(network: Network, shot: Path, ending: str, space: str) -> None:
+    """Upright pictures with a colour profile and EXIF."""
+    target = shot.parent / f"out{ending}"
+    darkroom.develop_file(network, shot, target, space=space)
+    shown = image.read(target)
+    assert shown.shape == (3, 127, 151) and 0.2 < float(shown.mean()) < 0.6
+    with Image.open(target) as opened:
+        assert opened.info["icc_profile"][36:40] == b"acsp"
+        if ending != ".tiff":
+            assert opened.getexif().get_ifd(ifd.EXIF)[34855] == 3200
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_upright(number: int) -> None:
+    """EXIF's eight orientations, against Pillow's way to turn them."""
+    picture = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    source = Raw(torch.zeros(1, 4, 6), "RGGB", BODY.gains, BODY.matrix, orientation=number)
+    from PIL import ImageOps
+
+    reference = Image.fromarray(picture)
+    reference.getexif()[274] = number
+    assert np.array_equal(darkroom._upright(picture, source), np.asarray(ImageOps.exif_transpose(reference)))
+
+
+def test_maps_and_crop(network: Network, shot: Path) -> None:
+    """Maps beside the picture, four files more; a maker's crop is cut out of what is rendered."""
+    answer = darkroom.develop_file(network, shot, shot.parent / "out.png", with_maps=True)
+    names = [Path(path).name for path in answer["written"]]
+    assert names == ["out.png", "out.noise.tiff", "out.noise.png", "out.doubt.tiff", "out.doubt.png"]
+    with tifffile.TiffFile(shot.parent / "out.noise.tiff") as file:
+        most = json.loads(file.pages[0].description)["debayes"]["65535 is"]
+        level = file.asarray().mean() / 65535 * most
+    truth = torch.from_numpy(tifffile.imread(shot.parent / "cat.truth.tiff"))
+    assert level == pytest.approx(float(BODY.profile(3200).variance(truth).sqrt().mean()), rel=0.2)
+    cut = darkroom._upright(np.zeros((10, 12, 3)), replace(raw.read(shot), crop=(1, 2, 5, 6), orientation=6))
+    assert cut.shape == (6, 5, 3)
+
+
+def test_adapt_leaves_known_noise_alone(network: Network, shot: Path) -> None:
+    """A raw like those of the training needs no adapting."""
+    answer = darkroom.develop_file(network, shot, shot.parent / "out.dng", adapt=5)
+    assert answer["adapted"]["steps"] == 0
+
+
+@pytest.mark.skipif(shutil.which("exiftool") is None, reason="exiftool is not on this machine")
+def test_exiftool_copies(network: Network, shot: Path) -> None:
+    """With exiftool, captions travel as well."""
+    import subprocess
+
+    subprocess.run(["exiftool", "-q", "-overwrite_original", "-XMP:Title=A cat", str(shot)], check=True)
+    target = shot.parent / "out.dng"
+    darkroom.develop_file(network, shot, target)
+    title = subprocess.run(
+        ["exiftool", "-s3", "-XMP:Title", str(target)], check=True, capture_output=True, text=True
+    )
+    assert title.stdout.strip() == "A cat"
+    with rawpy.imread(str(target)) as back:
+        assert back.raw_image_visible.shape[:2] == (127, 151)
+
+
+def test_refusals(network: Network, shot: Path) -> None:
+    """The raw itself is never overwritten; a strength is a share."""
+    with pytest.raises(ValueError, match="is the raw itself"):
+        darkroom.develop_file(network, shot, shot)
+    with pytest.raises(ValueError, match="strength is from 0"):
+        darkroom.develop_file(network, shot, shot.parent / "out.dng", strength=1.5)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        darkroom.develop_file(network, shot, shot.parent / "no" / "out.dng")
+
+
+def test_describe(shot: Path) -> None:
+    """What `info` says of a raw."""
+    facts = darkroom.describe(shot, "raw-s", "cpu")
+    assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
+    assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
+    assert facts["estimated_seconds"] >= 0
