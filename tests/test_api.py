@@ -14,10 +14,13 @@ def test_public_names() -> None:
         "Config",
         "Network",
         "NormalInverseGamma",
+        "Raw",
         "adapt",
+        "develop",
         "evaluate",
         "load",
         "mosaic",
+        "read",
         "restore",
         "train",
     ]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from debayes import camera, cfa
+from debayes import camera, cfa, color
 
 
 def shoot(
@@ -68,3 +68,35 @@ def test_noise_grows_to_its_limit() -> None:
     gains: list[Tensor] = [shoot(0.5, size=2, noise=level, high=0.2).gain.sqrt() / 2 for level in (0.0, 0.5, 1.0)]
     assert float(gains[0]) < 1e-3
     assert float(gains[1]) == pytest.approx(0.05, rel=1e-5) and float(gains[2]) == pytest.approx(0.2, rel=1e-5)
+
+
+def test_body_profile_is_its_noise() -> None:
+    """The counts of a named camera have the variance of its profile, and their mean is the light."""
+    body = camera.Body()
+    light = body.expose(torch.full((3, 300, 300), 0.5))
+    counts = body.shoot(light, "RGGB", 3200, generator=torch.Generator().manual_seed(0))
+    mosaic = (counts[None] - body.black).double() / (body.white - body.black)
+    for plane, level in zip(cfa.pack(mosaic), cfa.pack(cfa.mosaic(light))[:, 0, 0].tolist(), strict=True):
+        variance = float(body.profile(3200).variance(torch.tensor(level)))
+        assert float(plane.var()) == pytest.approx(variance, rel=0.05)
+        assert float(plane.mean()) == pytest.approx(level, abs=5 * (variance / plane.numel()) ** 0.5)
+
+
+def test_body_colors() -> None:
+    """The matrix and the white balance that the DNG tells give the picture back."""
+    body = camera.Body()
+    picture = torch.tensor([0.7, 0.4, 0.2]).view(3, 1, 1)
+    balanced = body.expose(picture) * torch.tensor(body.gains).view(3, 1, 1)
+    found = color.from_camera(body.matrix) @ balanced[:, 0, 0]
+    assert torch.allclose(found, color.decode_srgb(picture)[:, 0, 0], atol=1e-5)
+
+
+def test_body_clips() -> None:
+    """Too much light is white in every photosite; counts are never negative."""
+    body = camera.Body()
+    generator = torch.Generator().manual_seed(0)
+    light = body.expose(torch.ones(3, 20, 20), stops=4)
+    assert bool((body.shoot(light, "RGGB", 400, generator=generator) == body.white).all())
+    assert int(body.shoot(torch.zeros(3, 50, 50), "RGGB", 1e6, generator=generator).min()) == 0
+    with pytest.raises(ValueError, match="ISO speed is above 0"):
+        body.profile(0)

@@ -324,7 +324,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert run(monkeypatch, "demo", "-o", tmp_path / "new", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["psnr"]["debayes"] > answer["psnr"]["bilinear"] + 5
-    assert answer["sigma"]["estimated"] == pytest.approx(answer["sigma"]["added"], rel=0.15)
+    assert answer["noise"]["found"] == pytest.approx(answer["noise"]["added"], rel=0.15)
     with Image.open(answer["picture"]) as picture:
         assert picture.size[0] > 1000
 
@@ -350,7 +350,7 @@ BAD_INPUT = {
         ["simulate", "color.png", "-o", "s", "--noise", "pink"],
         "gaussian, varying, uniform, poisson, brown",
     ),
-    "an unknown format": (["simulate", "color.png", "-o", "s", "--to", "gif"], "tiff, npy or png"),
+    "an unknown format": (["simulate", "color.png", "-o", "s", "--to", "gif"], "tiff, npy, png or dng"),
     "a file as folder": (["simulate", "color.png", "-o", "photo.jpg"], "photo.jpg"),
     "an unknown set": (["evaluate", "--data", "kodak99"], "there is no folder of pictures"),
     "an unknown baseline": (["evaluate", "--data", ".", "--baseline", "ahd"], "bilinear, malvar"),
@@ -364,7 +364,7 @@ BAD_INPUT = {
     "an endless white": (["restore", "M", "-o", "out.png", "--white", "inf"], "both finite"),
     "two pictures of one name": (["simulate", "color.png", "color.png", "-o", "s"], "the same name"),
     "endless noise": (["simulate", "color.png", "-o", "s", "--sigma", "inf"], "0 or more, not inf"),
-    "a demo of negative noise": (["demo", "-o", "folder.png", "--sigma", "-1"], "0 or more, not -1"),
+    "a demo of negative noise": (["demo", "-o", "folder.png", "--iso", "-1"], "above 0, not -1"),
     "a misspelt command": (["trian"], "No such command 'trian'"),
     "a missing argument": (["restore"], "Missing argument"),
     "a word for a number": (["evaluate", "--data", "grey", "--sigma", "much"], "Invalid value for '--sigma'"),

@@ -51,3 +51,52 @@ def test_gradients_are_finite() -> None:
     assert values.grad is not None
     assert values.grad[:2].tolist() == pytest.approx([12.92, 12.92])
     assert float(values.grad[2]) == pytest.approx(1.055 / 2.4 * 0.5 ** (1 / 2.4 - 1), rel=1e-5)
+
+
+MATRIX = torch.tensor([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+
+
+@pytest.mark.parametrize("space", ["srgb", "p3"])
+def test_white_goes_to_white(space: str) -> None:
+    """A balanced neutral is neutral in every space, whatever the camera."""
+    grey = color.from_camera(MATRIX, space) @ torch.full((3,), 0.4)
+    assert torch.allclose(grey, torch.full((3,), 0.4), atol=1e-5)
+
+
+def test_spaces_are_those_of_their_standards() -> None:
+    """The primaries' chromaticities, as the standards print them; D65 for white."""
+    for space, red, green in (("srgb", (0.64, 0.33), (0.30, 0.60)), ("p3", (0.68, 0.32), (0.265, 0.69))):
+        columns = color.SPACES[space].T
+        for xyz, xy in ((columns[0], red), (columns[1], green), (columns.sum(0), (0.3127, 0.3290))):
+            assert (xyz[:2] / xyz.sum()).tolist() == pytest.approx(xy, abs=3e-4)
+    with pytest.raises(ValueError, match="one of srgb, p3"):
+        color.from_camera(MATRIX, "adobe")
+
+
+def test_camera_colors_are_found_again() -> None:
+    """A colour sent into a camera by its matrix comes back out of it, relative to white."""
+    linear = torch.tensor([0.3, 0.5, 0.2])
+    seen = MATRIX.double() @ color.XYZ_FROM_SRGB @ linear.double()
+    white = MATRIX.double() @ color.XYZ_FROM_SRGB @ torch.ones(3, dtype=torch.float64)
+    assert torch.allclose(color.from_camera(MATRIX) @ (seen / white).float(), linear, atol=1e-5)
+
+
+def test_tone() -> None:
+    """Black stays, white stays, middle grey is lifted to where displays have it, and order is kept."""
+    levels = torch.linspace(0, 1, 200)
+    shown = color.tone(levels)
+    assert float(shown[0]) == 0 and float(shown[-1]) == pytest.approx(1) and bool((shown.diff() > 0).all())
+    assert float(color.tone(torch.tensor(0.125))) == pytest.approx(0.2, abs=0.02)
+
+
+def test_render_keeps_hue_and_fades_to_white() -> None:
+    """Brighter and brighter, a colour keeps its hue, then pales; blown or far too bright, it is white."""
+    gains = (2.0, 1.0, 1.5)
+    identity = color.SRGB_FROM_XYZ.float()
+    orange = torch.tensor([0.4, 0.2, 0.1]).view(3, 1, 1) / torch.tensor(gains).view(3, 1, 1)
+    dark, light = (color.decode_srgb(color.render(orange * k, gains, identity)) for k in (0.2, 1.0))
+    assert torch.allclose(dark / dark.amax(), light / light.amax(), atol=2e-3)
+    assert torch.allclose(color.render(torch.ones(3, 2, 2), gains, identity), torch.ones(3, 2, 2), atol=1e-5)
+    over = color.render(orange, gains, identity, exposure=4.0)
+    assert float(over.min()) > 0.99
+    assert bool((color.render(-orange, gains, identity) == 0).all())

@@ -1,10 +1,13 @@
 """A file is written whole or not at all."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from debayes.files import replace
+from debayes.files import replace, write_text
 
 
 def test_content_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -85,3 +88,14 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=r"is a folder: [^\n]*$"), replace(tmp_path):
         pytest.fail("the block ran")
     assert (tmp_path / "kept").read_bytes() == b"old"
+
+
+def test_what_a_killed_process_left_is_swept_up(tmp_path: Path) -> None:
+    """Half files of dead processes go, those of living ones stay."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, busy = (tmp_path / f".a.txt.{number}.part" for number in (dead.pid, os.getppid()))
+    left.touch()
+    busy.touch()
+    write_text(tmp_path / "a.txt", "whole")
+    assert not left.exists() and busy.exists()

@@ -41,6 +41,9 @@ CHECK = 5
 ENOUGH = 0.05
 JUDGED = 256
 
+# The noise level found in five times as many blocks must be below this many times the level found in the smoothest.
+STEADY = 1.2
+
 # Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
 REGION = 2048
 
@@ -212,15 +215,22 @@ def mask(
 def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
     """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
 
-    The limit of the scale error is what training noise stays below on Kodak and McM; texture raises it where
-    there is little noise. A profile below the noise map speaks of noise that varies in space, as no profile can.
+    The limit of the scale error is what training noise stays below; texture raises it where there is little noise.
+    A profile below the noise map speaks of noise that varies in space, as no profile can. One that grows with the
+    number of blocks it is taken from is made of texture, not of noise, and would lead astray.
     """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
-    if scale_error(network, mosaic, known) < 0.02 + 0.6 / level:
+    if scale_error(network, mosaic, known) < 0.03 + 0.9 / level:
         return "the network knows this noise: its noise map scales with the mosaic"
     if level < 0.95 * claimed:
         return "the noise varies in space, where adapting expects it to follow the signal"
+    few, many = (
+        float(profile.estimate(mosaic, blocks=blocks).variance(mosaic).median().sqrt())
+        for blocks in (profile.BLOCKS, 5 * profile.BLOCKS)
+    )
+    if many > STEADY * few:
+        return "the picture has too much texture to tell the level of its noise"
     return ""
 
 

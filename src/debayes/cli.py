@@ -550,22 +550,30 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")] = Path(
         "demo"
     ),
-    model: Model = "wild-s",
-    sigma: Annotated[float, typer.Option(help="Highest noise level, in units of 1/255.")] = 20.0,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m", help="A model's name or a weight file.", show_default="raw-s; raw-l on a GPU"
+        ),
+    ] = "auto",
+    iso: Annotated[float, typer.Option(help="The speed of the virtual camera, and so its noise.")] = 12800.0,
     ensemble: Ensemble = False,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Make a noisy mosaic of a free photograph, restore it, and draw before and after."""
+    """Make a noisy raw of a free photograph, develop it, and draw before and after."""
     from debayes.demo import demonstrate
     from debayes.terminal import progress_bar
+    from debayes.weights import load
 
     _make_folder(output)
-    with progress_bar("restoring") as progress:
-        answer = demonstrate(_network(model, device), output, sigma=sigma, ensemble=ensemble, progress=progress)
+    place = _device(device)
+    network = load(_raw_model(model, place), device=place)
+    with progress_bar("developing") as progress:
+        answer = demonstrate(network, output, iso=iso, ensemble=ensemble, progress=progress)
     text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
-    level = answer["sigma"]
-    noise = f"mean noise     {level['added']:6.2f} /255 added, {level['estimated']:.2f} /255 found"
+    level = {name: 100 * value for name, value in answer["noise"].items()}
+    noise = f"mean noise     {level['added']:6.2f} % of white added, {level['found']:.2f} % found"
     _answer(answer, json_, "\n".join([*text, noise, f"picture        {answer['picture']}"]))
 
 

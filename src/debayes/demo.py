@@ -1,16 +1,16 @@
-"""The demonstration: a noisy mosaic of a free photograph, restored, in one before-and-after picture."""
+"""The demonstration: a noisy raw of a free photograph, developed, in one before-and-after picture."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from debayes import cfa, files, image, metrics, noise, scenes
+from debayes import camera, cfa, color, darkroom, files, image, metrics, mosaics, raw, scenes
+from debayes.darkroom import Developed
 from debayes.model import Network
-from debayes.nig import NormalInverseGamma
-from debayes.restoration import restore
 
 # Where the details are cut, as (top, left) of squares of DETAIL pixels: whiskers, an eye.
 DETAIL = 72
@@ -21,60 +21,65 @@ def demonstrate(
     network: Network,
     folder: Path,
     *,
-    sigma: float = 20.0,
+    iso: float = 12800.0,
     seed: int = 0,
     ensemble: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Write truth, mosaic, restored picture and demo.png to the folder; the PSNRs come back.
+    """Write a simulated raw, its truth, what was developed of it, and demo.png; the PSNRs come back.
 
-    The Gaussian noise rises from sigma / 4 at the left to sigma (in units of 1/255) at the right; the network is
-    told neither. The photograph is scikit-image's `chelsea` (CC0); its odd size and a GRBG pattern show that
-    neither matters.
+    A virtual camera shoots scikit-image's `chelsea` (CC0) at a high ISO speed. Its DNG is then developed like any
+    camera's; for the picture drawn here, without the noise profile that it stores. An odd size and a GRBG pattern
+    show that neither matters. PSNRs are those of the rendered pictures.
     """
-    noise.check_sigma(sigma)
-    truth = scenes.photograph("chelsea")
-    pattern = "GRBG"
-    level = torch.linspace(sigma / 4, sigma, truth.shape[-1]).expand(truth.shape[-2:])
-    generator = torch.Generator().manual_seed(seed)
-    mosaic = noise.gaussian(cfa.mosaic(truth, pattern), level / 255, generator=generator)
-    posterior = restore(network, mosaic, pattern, ensemble=ensemble, progress=progress)
-    bilinear = cfa.interpolate(mosaic[None], pattern)[0].clamp(0, 1)
-    restored = posterior.mean.clamp(0, 1)
-    scores = {
-        "bilinear": float(metrics.psnr(bilinear, truth)),
-        "debayes": float(metrics.psnr(restored, truth)),
-    }
-    image.write(folder / "truth.png", truth, bits=8)
-    image.write_mosaic(folder / "mosaic.tiff", mosaic, pattern, {"sigma": sigma, "seed": seed})
-    image.write(folder / "restored.png", restored, bits=16)
+    _need_matplotlib()
+    truth, source = folder / "cat.png", folder / "cat.dng"
+    image.write(truth, scenes.photograph("chelsea"), bits=8)
+    mosaics.simulate_raw(truth, source, iso=iso, pattern="GRBG", seed=seed)
+    darkroom.develop_file(network, source, folder / "cat-debayes.dng", ensemble=ensemble)
+    shot = raw.read(source)
+    blind = replace(shot, profile=None)
+    developed = darkroom.develop(network, blind, ensemble=ensemble, progress=progress)
+    clean = image.read(folder / "cat.truth.tiff")
+    plain = cfa.interpolate(shot.mosaic[None], shot.pattern)[0]
+
+    def render(picture: Tensor) -> Tensor:
+        return color.render(picture, shot.gains, shot.matrix)
+
+    shown = {"bilinear": render(plain), "debayes": developed.render(), "truth": render(clean)}
+    image.write(folder / "cat-debayes.png", shown["debayes"], bits=16)
+    scores = {name: float(metrics.psnr(shown[name], shown["truth"])) for name in ("bilinear", "debayes")}
+    level = camera.Body().profile(iso).variance(clean).sqrt()
     picture = folder / "demo.png"
-    draw(picture, truth, mosaic, bilinear, posterior, level=level, scores=scores)
-    estimate = 255 * posterior.noise_variance.sqrt()
+    draw(picture, developed, shown, level=level, iso=iso, scores=scores)
     return {
         "psnr": scores,
-        "sigma": {"added": float(level.mean()), "estimated": float(estimate.mean())},
+        "noise": {"added": float(level.mean()), "found": float(developed.noise.mean())},
         "picture": str(picture),
     }
 
 
+def _need_matplotlib() -> None:
+    """Raise before the work what `draw` would raise after it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
+
+
 def draw(
     path: Path,
-    truth: Tensor,
-    mosaic: Tensor,
-    bilinear: Tensor,
-    posterior: NormalInverseGamma,
+    developed: Developed,
+    shown: dict[str, Tensor],
     *,
     level: Tensor,
+    iso: float,
     scores: dict[str, float],
 ) -> None:
     """One picture: before and after, zoomed details, the noise that was added, noise map and doubt map."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-        from matplotlib.patches import Rectangle
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.patches import Rectangle
 
     figure = Figure(figsize=(12, 13.5), dpi=100, layout=ConstrainedLayoutEngine(h_pad=0.08))
     parts: Any = figure.subfigures(3, 1, height_ratios=(4.3, 6.4, 2.7))
@@ -85,37 +90,33 @@ def draw(
         axes.set_title(title, fontsize=12)
         axes.axis("off")
 
-    grey = mosaic.expand(3, -1, -1)
+    grey = color.encode_srgb(developed.raw.mosaic.clamp(0, 1)).expand(3, -1, -1)
     pair = top.subplots(1, 2)
-    low, high = float(level.min()), float(level.max())
-    show(pair[0], grey, f"the mosaic: noise σ = {low:g} (left) to {high:g} (right) of 255")
-    show(pair[1], posterior.mean, f"debayes, blind: {scores['debayes']:.2f} dB")
+    show(pair[0], shown["bilinear"], f"a raw at ISO {iso:g}, interpolated: {scores['bilinear']:.2f} dB")
+    show(pair[1], shown["debayes"], f"debayes: {scores['debayes']:.2f} dB")
     for y, x in DETAILS:
         for axes in pair:
             axes.add_patch(Rectangle((x, y), DETAIL, DETAIL, fill=False, edgecolor="white", linewidth=1.5))
 
-    columns = (
-        ("mosaic", grey),
-        (f"bilinear, {scores['bilinear']:.2f} dB", bilinear),
-        (f"debayes, {scores['debayes']:.2f} dB", posterior.mean),
-        ("truth", truth),
-    )
+    columns = {"the raw's photosites": grey, "interpolated": shown["bilinear"], **shown}
+    del columns["bilinear"]
     grid = middle.subplots(len(DETAILS), len(columns))
     for i, (y, x) in enumerate(DETAILS):
-        for axes, (title, picture) in zip(grid[i], columns, strict=True):
+        for axes, (title, picture) in zip(grid[i], columns.items(), strict=True):
             show(axes, picture[:, y : y + DETAIL, x : x + DETAIL], title if i == 0 else "")
 
-    estimate = 255 * posterior.noise_variance.sqrt().mean(0)
-    doubt = 255 * posterior.mean_variance.sqrt().mean(0)
+    noise, doubt = (100 * values.mean(0) for values in (developed.noise, developed.doubt))
+    added = 100 * level.mean(0)
+    most = 1.2 * float(added.max())
     maps = (
-        ("the noise that was added, σ·255", level, "viridis", 1.2 * high),
-        ("noise map: the σ·255 that debayes finds", estimate, "viridis", 1.2 * high),
-        ("doubt map: relative, not yet calibrated", doubt, "magma", float(doubt.max())),
+        ("the noise that was added, % of white", added, "viridis", most),
+        ("noise map: what debayes finds", noise, "viridis", most),
+        ("doubt map: relative, not yet calibrated", doubt, "magma", float(torch.quantile(doubt, 0.999))),
     )
-    for axes, (title, values, colors, most) in zip(bottom.subplots(1, 3), maps, strict=True):
-        shown = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(most, 1e-6), interpolation="nearest")
+    for axes, (title, values, colors, end) in zip(bottom.subplots(1, 3), maps, strict=True):
+        drawn = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(end, 1e-6), interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.axis("off")
-        bottom.colorbar(shown, ax=axes, orientation="horizontal", shrink=0.85, pad=0.02)
+        bottom.colorbar(drawn, ax=axes, orientation="horizontal", shrink=0.85, pad=0.02)
     with files.replace(path) as temporary:
         figure.savefig(temporary, format="png")

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def replace(path: Path) -> Iterator[Path]:
     If the block fails, the temporary file is removed and an older file of that name is left as it was.
     """
     check_target(path)
+    _sweep(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
@@ -32,6 +34,26 @@ def replace(path: Path) -> Iterator[Path]:
         raise OSError(f"{path} could not be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes left of a file; only POSIX can be asked whether a process is alive."""
+    if os.name != "posix":
+        return
+    for left in path.parent.glob(f".{escape(path.name)}.*.part"):
+        number = left.name.split(".")[-2]
+        if number.isdigit() and not _alive(int(number)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -41,21 +41,23 @@ class Profile:
         return self.gain * signal.clamp_min(0) + self.floor
 
 
-def estimate(mosaic: Float[Tensor, "1 h w"], *, white: float = inf) -> Profile:
+def estimate(mosaic: Float[Tensor, "1 h w"], *, white: float = inf, blocks: int = BLOCKS) -> Profile:
     """The profile of one noisy mosaic, all colours pooled; any Bayer pattern, at least 8x8 photosites.
 
     Blocks that reach nine tenths of `white`, where a sensor clips, say nothing and are left out. Noise that is
     correlated between photosites looks smoother than it is and is found too low; texture finer than the blocks, all
-    over the picture, is taken for noise.
+    over the picture, is taken for noise. `blocks` is how many of the smoothest speak for a level of brightness.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
         raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
     planes = cfa.pack(mosaic[:, : height // 2 * 2, : width // 2 * 2].float()).unsqueeze(1)
-    return _fit(*_samples(planes, 0.9 * white))
+    return _fit(*_samples(planes, 0.9 * white, blocks))
 
 
-def _samples(planes: Float[Tensor, "n 1 h w"], most: float) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+def _samples(
+    planes: Float[Tensor, "n 1 h w"], most: float, least: int
+) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
     """Mean and noise variance of the smoothest blocks, for each level of brightness."""
     kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
     low, rows, columns, diagonal = F.conv2d(planes, kernels[:, None].to(planes) / 2, stride=2).unbind(1)
@@ -65,10 +67,10 @@ def _samples(planes: Float[Tensor, "n 1 h w"], most: float) -> tuple[Float[Tenso
     seen = brightest < most if bool((brightest < most).any()) else torch.ones_like(brightest, dtype=torch.bool)
     texture, mean, diagonal = texture[seen], mean[seen], diagonal[seen]
     found = []
-    for blocks in mean.argsort().tensor_split(min(max(len(mean) // CROWD, LEVELS[0]), LEVELS[1])):
-        if len(blocks) == 0:
+    for level in mean.argsort().tensor_split(min(max(len(mean) // CROWD, LEVELS[0]), LEVELS[1])):
+        if len(level) == 0:
             continue
-        smooth = blocks[texture[blocks].argsort()[: max(BLOCKS, int(len(blocks) * SHARE))]]
+        smooth = level[texture[level].argsort()[: max(least, int(len(level) * SHARE))]]
         found.append(torch.stack((mean[smooth].mean(), _trimmed(diagonal[smooth]))))
     means, variances = torch.stack(found, 1).double()
     return means, variances

@@ -1,0 +1,58 @@
+"""Time and memory of developing one large raw: `debayes develop` in a process of its own.
+
+    python benchmarks/megapixels.py [--megapixels 24] [--model raw-s] [--to dng] [--tile 1024]
+
+The raw is a simulated one, of a free photograph laid out many times. Peak memory is that of the whole process, with
+Python and PyTorch in it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic
+
+from debayes import image, mosaics, scenes
+
+# Runs a command and prints its peak memory in KiB. A process of its own: a child's peak begins with its parent's.
+WATCH = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+"""
+
+
+def main() -> None:
+    """Print one line: size, seconds, megapixels a second, peak memory."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--megapixels", type=float, default=24.0)
+    parser.add_argument("--model", default="raw-s")
+    parser.add_argument("--to", default="dng")
+    parser.add_argument("--tile", type=int, default=1024)
+    options = parser.parse_args()
+    width = round((options.megapixels * 1.5e6) ** 0.5 / 2) * 2
+    height = round(width / 3) * 2
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        photograph = scenes.photograph("chelsea")
+        times = (1, -(-height // photograph.shape[1]), -(-width // photograph.shape[2]))
+        image.write(folder / "large.png", photograph.repeat(times)[:, :height, :width], bits=8)
+        mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
+        command = [sys.executable, "-m", "debayes", "develop", str(folder / "large.dng"), "--json"]
+        command += ["--model", options.model, "--to", options.to, "--tile", str(options.tile)]
+        start = monotonic()
+        done = subprocess.run([sys.executable, "-c", WATCH, *command], check=True, capture_output=True, text=True)
+        seconds = monotonic() - start
+        (answer,) = json.loads(done.stdout)
+        peak = float(done.stderr.split()[-1]) / 1024**2
+        size = Path(answer["written"][0]).stat().st_size / 1e6
+    print(
+        f"{answer['width']}x{answer['height']} with {options.model} to {options.to}: {seconds:.1f} s, "
+        f"{width * height / 1e6 / seconds:.2f} MP/s, peak memory {peak:.2f} GiB, {size:.0f} MB written"
+    )
+
+
+if __name__ == "__main__":
+    main()

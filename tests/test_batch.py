@@ -1,0 +1,123 @@
+"""Many raws: where they go, what is skipped, and that one bad file or a killed run loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rawpy
+
+from debayes import batch, image, mosaics, scenes
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated raw."""
+    folder = tmp_path_factory.mktemp("raws")
+    image.write(folder / "cat.png", scenes.photograph("chelsea")[:, 60:160, 90:210], bits=8)
+    mosaics.simulate_raw(folder / "cat.png", folder / "cat.dng", iso=1600)
+    return folder / "cat.dng"
+
+
+@pytest.fixture
+def folder(source: Path, tmp_path: Path) -> Path:
+    """Three raws, one of them in a folder below, and three files that are none."""
+    (tmp_path / "below").mkdir()
+    for name in ("a.dng", "b.DNG", "below/c.dng"):
+        (tmp_path / name).write_bytes(source.read_bytes())
+    (tmp_path / "short.dng").write_bytes(source.read_bytes()[:5000])
+    (tmp_path / "empty.nef").write_bytes(b"")
+    (tmp_path / "words.cr2").write_text("no raw")
+    (tmp_path / "notes.txt").write_text("not looked at")
+    return tmp_path
+
+
+def test_plan(folder: Path) -> None:
+    """Beside the raw, or below the output as in the folder; the same name twice is told apart."""
+    jobs = batch.plan([folder], None, ".dng")
+    assert [job.target.name for job in jobs if job.source.stem in "abc"] == [
+        "a-debayes.dng",
+        "b-debayes.dng",
+        "c-debayes.dng",
+    ]
+    assert {job.target.parent for job in jobs} == {folder, folder / "below"}
+    (folder / "a-debayes.dng").touch()
+    (folder / "a.nef").touch()
+    elsewhere = batch.plan([folder], folder / "out", ".jpg")
+    names = {str(job.target.relative_to(folder / "out")) for job in elsewhere}
+    assert {"a-dng-debayes.jpg", "a-nef-debayes.jpg", "below/c-debayes.jpg"} <= names
+    assert not any("debayes-debayes" in name for name in names)
+
+
+def test_plan_refuses(folder: Path) -> None:
+    """A folder without raws, and two raws for one file."""
+    (folder / "none").mkdir()
+    with pytest.raises(ValueError, match="holds no camera raws"):
+        batch.plan([folder / "none"], None, ".dng")
+    (folder / "below" / "a.dng").touch()
+    with pytest.raises(ValueError, match="same file"):
+        batch.plan([folder / "a.dng", folder / "below" / "a.dng"], folder, ".dng")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
+    """Each bad file has its sentence, the others are developed; the second time they are there already."""
+    jobs = batch.plan([folder], folder / "out", ".dng")
+    outcomes = list(batch.run(jobs, "raw-s", {"tile": 64}, processes=processes))
+    errors = {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error}
+    assert set(errors) == {"short.dng", "empty.nef", "words.cr2"}
+    assert all(name in error for name, error in errors.items())
+    written = sorted(path.relative_to(folder / "out").as_posix() for path in (folder / "out").rglob("*.*"))
+    assert written == ["a-debayes.dng", "b-debayes.dng", "below/c-debayes.dng"]
+    times = [path.stat().st_mtime_ns for path in sorted((folder / "out").glob("*.dng"))]
+    again = list(batch.run(jobs, "raw-s", {}, processes=processes))
+    assert sum(outcome.skipped for outcome in again) == 3
+    assert [path.stat().st_mtime_ns for path in sorted((folder / "out").glob("*.dng"))] == times
+
+
+def test_a_crash_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that takes its process down is named; the other files are developed."""
+    hook = folder / "sitecustomize.py"
+    hook.write_text(
+        "import os, sys\n"
+        "if any('multiprocessing' in a for a in sys.orig_argv):\n"
+        "    import debayes.raw as raw\n"
+        "    read = raw.read\n"
+        "    raw.read = lambda s, **k: os._exit(11) if 'b.DNG' in str(s) else read(s, **k)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "abc"]
+    outcomes = list(batch.run(jobs, "raw-s", {}, processes=2))
+    assert {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error} == {
+        "b.DNG": f"{folder / 'b.DNG'}: its decoding crashed; the file is damaged"
+    }
+    assert len(outcomes) == 3 and (folder / "out" / "below" / "c-debayes.dng").exists()
+
+
+def test_killed_and_started_again(source: Path, tmp_path: Path) -> None:
+    """kill -9 in the middle of a batch: no half file is left, finished ones are kept, the rest is developed."""
+    for i in range(12):
+        (tmp_path / f"{i:02d}.dng").write_bytes(source.read_bytes())
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "debayes", "develop", str(tmp_path), "-o", str(out), "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("*-debayes.dng"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("*-debayes.dng")}
+    assert 2 <= len(finished) < 12
+    for path in finished:
+        with rawpy.imread(str(path)) as back:
+            assert back.raw_image_visible.shape[:2] == (100, 120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    answers = json.loads(done.stdout)
+    assert sum(answer.get("skipped", False) for answer in answers) == len(finished)
+    assert len(list(out.glob("*-debayes.dng"))) == 12
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in finished.items())
