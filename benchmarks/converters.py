@@ -54,7 +54,7 @@ def main() -> None:
 def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path) -> dict[str, float]:
     """The mean PSNR of each method at an ISO speed."""
     body = camera.Body()
-    clean = torch.cat([body.expose(picture) for picture in pictures], 2)
+    clean = torch.cat([body.expose(picture).clamp_max(1) for picture in pictures], 2)
     edges = np.cumsum([0] + [picture.shape[2] for picture in pictures])
     counts = body.shoot(clean, "RGGB", iso, generator=torch.Generator().manual_seed(int(iso)))
     blank = np.zeros((8, 8, 3), np.uint8)

@@ -139,6 +139,13 @@ def test_no_raw(tmp_path: Path, content: bytes, words: str) -> None:
         raw.read(tmp_path / "a.nef")
 
 
+def test_headerless(tmp_path: Path) -> None:
+    """Bare numbers whose length LibRaw happens to know are not developed to garbage."""
+    (tmp_path / "a.raw").write_bytes(np.zeros((512, 768), np.uint16).tobytes())
+    with pytest.raises(ValueError, match=r"a\.raw has no header"):
+        raw.read(tmp_path / "a.raw")
+
+
 def test_cut_short(tmp_path: Path) -> None:
     """A file that ends before its picture does is not developed to half a picture."""
     data = write(tmp_path / "a.dng", np.zeros((200, 200), np.uint16)).read_bytes()

@@ -31,6 +31,9 @@ FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
 
+# Rows that are worked on at a time where a whole picture is; an even number.
+STRIP = 256
+
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999
 
@@ -143,15 +146,19 @@ def enter(raw: Raw, found: Profile) -> Float[Tensor, "1 h w"]:
     without any noise would make them leave the noise around a highlight as it is.
     """
     height, width = raw.size
+    offset = curve_offset(found)
     balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, 2, 2), raw.pattern)
-    balance = balance.repeat(1, height // 2 + 1, width // 2 + 1)[:, :height, :width]
-    mosaic = raw.mosaic
-    blown = mosaic >= raw.saturation * BLOWN
-    if bool(blown.any()):
-        generator = torch.Generator().manual_seed(0)
-        noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
-        mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
-    return bridge.encode(mosaic * balance, curve_offset(found))
+    balance = balance.repeat(1, STRIP // 2, width // 2 + 1)[..., :width]
+    generator = torch.Generator().manual_seed(0)
+    encoded = torch.empty_like(raw.mosaic)
+    for rows in _strips(height):
+        mosaic = raw.mosaic[:, rows]
+        blown = mosaic >= raw.saturation * BLOWN
+        if bool(blown.any()):
+            noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
+            mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
+        encoded[:, rows] = bridge.encode(mosaic * balance[:, : mosaic.shape[1]], offset)
+    return encoded
 
 
 def encoded_variance(raw: Raw, found: Profile, mean: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
@@ -344,10 +351,10 @@ def _quantise(picture: Float[Tensor, "3 h w"]) -> Any:
     return image.quantise(picture.permute(1, 2, 0), 16).numpy()
 
 
-def _strips(height: int, rows: int = 256) -> Iterator[slice]:
-    """Strips of a picture, so that what is done in float needs little memory."""
-    for start in range(0, height, rows):
-        yield slice(start, min(start + rows, height))
+def _strips(height: int) -> Iterator[slice]:
+    """Strips of a picture, so that what is done to all of it in float needs little memory."""
+    for start in range(0, height, STRIP):
+        yield slice(start, min(start + STRIP, height))
 
 
 def _linear(counts: Any) -> Float[Tensor, "3 h w"]:

@@ -104,6 +104,7 @@ def read(source: str | PathLike[str] | bytes, *, black: float | None = None, whi
     block = ifd.find(data)
     _check_whole(name, data, block)
     with _unpack(name, data) as shot:
+        _check_header(name, shot, block)
         pattern = _pattern(name, shot)
         mosaic, saturation = _normalise(name, shot, black, white)
         assumed: list[str] = []
@@ -171,6 +172,13 @@ def _check_whole(name: str, data: bytes, block: ifd.Block | None) -> None:
             offsets, counts = (directory[tag].values(block.order) for tag in (start, length))
             if any(offset + count > len(data) for offset, count in zip(offsets, counts, strict=False)):
                 raise ValueError(f"{name} is cut short: it ends before its picture does")
+
+
+def _check_header(name: str, shot: Any, block: ifd.Block | None) -> None:
+    """Raise if nothing but its length makes a file a raw: LibRaw then guesses an old camera, mostly wrong."""
+    other = shot.other
+    if block is None and not (other.iso_speed or other.shutter_speed or other.timestamp.year > 1970):
+        raise ValueError(f"{name} has no header that names a camera: what its numbers mean cannot be known")
 
 
 def _pattern(name: str, shot: Any) -> str:
