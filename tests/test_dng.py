@@ -98,7 +98,7 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     own = {
         271: ifd.text("Maker"),
         272: ifd.text("Model"),
-        315: ifd.text("An author"),
+        315: ifd.text("José, an author"),
         50706: ifd.Entry(1, bytes((1, 4, 0, 0))),
         50721: ifd.Entry(10, struct.pack(">18i", *(v for x in range(1, 10) for v in (x * x, 10)))),
         50936: ifd.text("a profile"),
@@ -109,10 +109,11 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     gps = {1: ifd.text("N"), 2: ifd.Entry(5, struct.pack(">6I", 52, 1, 30, 1, 0, 1))}
     block = ifd.Block(order, (own,), exif, gps)
     path = tmp_path / "a.dng"
-    dng.write(path, picture(16, 16), shot(16, 16, block=block), preview=PREVIEW, source=path)
+    source = shot(16, 16, block=block, camera="Caméra")
+    dng.write(path, picture(16, 16), source, preview=PREVIEW, source=path)
     back = ifd.read(path.read_bytes())
     assert back is not None and back.order == order
-    assert back.find(315) == ("An author",) and back.find(50936) == ("a profile",)
+    assert back.find(315) == ("José, an author",) and back.find(50936) == ("a profile",)
     assert back.find(50721) == tuple(x * x / 10 for x in range(1, 10))
     assert 50829 not in back.images[0]
     assert back.exif[37500] == exif[37500] and back.exif[34855] == exif[34855]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from debayes import darkroom, heap, raw, weights
+from debayes import darkroom, raw, weights
 
 if TYPE_CHECKING:
     from debayes.model import Network
@@ -118,7 +118,6 @@ _own: dict[str, Any] = {}
 def _prepare(model: str | Path, device: str, threads: int) -> None:
     import torch
 
-    heap.keep()
     torch.set_num_threads(threads)
     _own["network"] = weights.load(model, device=device)
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from debayes.heap import keep
-
 if TYPE_CHECKING:
     from debayes.batch import Outcome
     from debayes.model import Network
@@ -583,7 +581,6 @@ def main() -> None:
     """Run the command; what a user can put right is one sentence and exit code 2."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
-    keep()
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except (typer.Abort, KeyboardInterrupt):

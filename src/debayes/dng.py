@@ -51,7 +51,7 @@ class _Tags:
         self.made.append((tag, kind, len(values), tuple(values) if len(values) > 1 else values[0], True))
 
     def words(self, tag: int, value: str) -> None:
-        self.made.append((tag, "s", 0, value, True))
+        self.made.append((tag, "s", 0, value.encode("ascii", "replace"), True))
 
     def fractions(self, tag: int, kind: str, values: Sequence[float]) -> None:
         pairs = [Fraction(value).limit_denominator(1_000_000) for value in values]

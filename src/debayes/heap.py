@@ -1,4 +1,4 @@
-"""Memory that a process keeps: tile after tile needs the same blocks.
+"""Memory that is kept while it is needed again and again: tile after tile takes the same blocks.
 
 glibc gives large blocks back to the system at once and asks for them again, and the system clears every page of
 them each time: a third of the time of a network on a CPU. Other allocators do not have this habit.
@@ -6,18 +6,45 @@ them each time: a third of the time of a network on a CPU. Other allocators do n
 
 import ctypes
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
 
-# Names of glibc's mallopt.
+# Names of glibc's mallopt, and what they are set to in here and outside.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_KEPT = ((_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20), (_MMAP_MAX, 0))
+_USUAL = ((_TRIM_THRESHOLD, 128 * 2**10), (_TOP_PAD, 0), (_MMAP_MAX, 65536))
 
 
-def keep() -> bool:
-    """Let this process keep what it frees, up to 2 GiB at the heap's end; whether its C library can be told so."""
-    if not sys.platform.startswith("linux"):
-        return False
+@contextmanager
+def keep() -> Iterator[Callable[[], object]]:
+    """Let the process keep what it frees until the block ends; then all of it goes back to the system.
+
+    So it does when the function that is given is called, which bounds what is lost between blocks of many sizes.
+    """
+    library = _library()
+    if library is None:
+        yield lambda: None
+        return
+    for name, value in _KEPT:
+        library.mallopt(name, value)
     try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):  # another C library
-        return False
-    settings = ((_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20), (_MMAP_MAX, 0))
-    return all(bool(mallopt(name, value)) for name, value in settings)
+        yield lambda: library.malloc_trim(0)
+    finally:
+        for name, value in _USUAL:
+            library.mallopt(name, value)
+        library.malloc_trim(0)
+
+
+@cache
+def _library() -> Any:
+    """The C library if it is glibc, else nothing."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        library = ctypes.CDLL("libc.so.6")
+        library.mallopt, library.malloc_trim  # noqa: B018 - musl has neither
+    except (OSError, AttributeError):
+        return None
+    return library

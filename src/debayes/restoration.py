@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes import cfa, nig
+from debayes import cfa, heap, nig
 from debayes.cfa import Symmetry
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
@@ -86,15 +86,18 @@ def _tiles(
     flat = mosaic.reshape(-1, 1, height, width)
     boxes = [(rows, columns) for rows in _split(height, tile) for columns in _split(width, tile)]
     done = 0
-    for rows, columns in boxes:
-        posteriors = []
-        for symmetry in symmetries:
-            posteriors.append(_restore_tile(network, flat, pattern, rows, columns, symmetry))
-            done += 1
-            if progress is not None:
-                progress(done / (len(boxes) * len(symmetries)))
-        merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
-        yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
+    with heap.keep() as tidy:
+        for rows, columns in boxes:
+            if columns.start == 0:
+                tidy()
+            posteriors = []
+            for symmetry in symmetries:
+                posteriors.append(_restore_tile(network, flat, pattern, rows, columns, symmetry))
+                done += 1
+                if progress is not None:
+                    progress(done / (len(boxes) * len(symmetries)))
+            merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
+            yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
 
 
 def _split(size: int, tile: int) -> list[slice]:
