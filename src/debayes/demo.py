@@ -33,6 +33,7 @@ def demonstrate(
     show that neither matters. PSNRs are those of the rendered pictures.
     """
     _need_matplotlib()
+    noise = camera.Body().profile(iso)
     truth, source = folder / "cat.png", folder / "cat.dng"
     image.write(truth, scenes.photograph("chelsea"), bits=8)
     mosaics.simulate_raw(truth, source, iso=iso, pattern="GRBG", seed=seed)
@@ -49,7 +50,7 @@ def demonstrate(
     shown = {"bilinear": render(plain), "debayes": developed.render(), "truth": render(clean)}
     image.write(folder / "cat-debayes.png", shown["debayes"], bits=16)
     scores = {name: float(metrics.psnr(shown[name], shown["truth"])) for name in ("bilinear", "debayes")}
-    level = camera.Body().profile(iso).variance(clean).sqrt()
+    level = noise.variance(clean).sqrt()
     picture = folder / "demo.png"
     draw(picture, developed, shown, level=level, iso=iso, scores=scores)
     return {
