@@ -41,8 +41,8 @@ CHECK = 5
 ENOUGH = 0.05
 JUDGED = 256
 
-# The noise level found in five times as many blocks must be below this many times the level found in the smoothest.
-STEADY = 1.2
+# The noise level found in ten times as many blocks must be below this many times the level found in the smoothest.
+STEADY = 1.15
 
 # Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
 REGION = 2048
@@ -227,7 +227,7 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
         return "the noise varies in space, where adapting expects it to follow the signal"
     few, many = (
         float(profile.estimate(mosaic, blocks=blocks).variance(mosaic).median().sqrt())
-        for blocks in (profile.BLOCKS, 5 * profile.BLOCKS)
+        for blocks in (profile.BLOCKS // 2, 5 * profile.BLOCKS)
     )
     if many > STEADY * few:
         return "the picture has too much texture to tell the level of its noise"
