@@ -58,6 +58,8 @@ def test_plan_refuses(folder: Path) -> None:
     (folder / "none").mkdir()
     with pytest.raises(ValueError, match="holds no camera raws"):
         batch.plan([folder / "none"], None, ".dng")
+    (job, other) = batch.plan([folder / "none", folder / "a.dng"], None, ".dng")
+    assert job.source == folder / "none" and other.source == folder / "a.dng"
     (folder / "below" / "a.dng").touch()
     with pytest.raises(ValueError, match="same file"):
         batch.plan([folder / "a.dng", folder / "below" / "a.dng"], folder, ".dng")

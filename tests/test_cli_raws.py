@@ -66,6 +66,9 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     [
         (("develop", "{shot}", "--to", "gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
         (("develop", "{shot}", "--space", "adobe"), "srgb or p3, not 'adobe'"),
+        (("develop", "{shot}", "--space", "p3"), "for rendered pictures"),
+        (("develop", "{shot}", "--pattern", "rgbw"), "one of RGGB"),
+        (("develop", "{shot}", "-o", "{photo}"), "is a file: give a folder"),
         (("develop", "{shot}", "--model", "wild-s"), "wild-s was not trained for camera raws"),
         (("develop", "{shot}", "--model", "none"), "there is no model"),
         (("develop", "{shot}", "--device", "abacus"), "'abacus' is not on this machine"),

@@ -12,7 +12,7 @@ import tifffile
 import torch
 from PIL import Image
 
-from debayes import camera, cfa, color, darkroom, ifd, image, metrics, mosaics, profile, raw, scenes, weights
+from debayes import camera, cfa, color, darkroom, dng, ifd, image, metrics, mosaics, profile, raw, scenes, weights
 from debayes.model import Network
 from debayes.raw import Raw
 
@@ -166,7 +166,7 @@ def test_linear_dng(network: Network, shot: Path) -> None:
     with rawpy.imread(str(target)) as back:
         picture = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
     expected = darkroom.develop(network, raw.read(shot)).picture
-    assert torch.allclose(picture, expected.clamp(0, 1), atol=2 / 65535)
+    assert torch.allclose(picture, expected.clamp(0, 1), atol=2 / 65535)  # the command does what the library does
     assert float(metrics.psnr(picture, truth)) > 33
     block = ifd.read(target.read_bytes())
     assert block is not None and 0 < block.find(51041)[0] < 0.1 * BODY.profile(3200).gain
@@ -183,8 +183,7 @@ def test_rendered(network: Network, shot: Path, ending: str, space: str) -> None
     assert shown.shape == (3, 127, 151) and 0.2 < float(shown.mean()) < 0.6
     with Image.open(target) as opened:
         assert opened.info["icc_profile"][36:40] == b"acsp"
-        if ending != ".tiff":
-            assert opened.getexif().get_ifd(ifd.EXIF)[34855] == 3200
+        assert opened.getexif().get_ifd(ifd.EXIF)[34855] == 3200
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -235,12 +234,31 @@ def test_exiftool_copies(network: Network, shot: Path) -> None:
         assert back.raw_image_visible.shape[:2] == (127, 151)
 
 
+def test_black_is_what_the_library_says(network: Network, tmp_path: Path) -> None:
+    """A frame without light: values below black are kept until the brightness is right, then cut off."""
+    counts = BODY.shoot(torch.zeros(3, 64, 96), "RGGB", 6400, generator=torch.Generator().manual_seed(0))
+    source = replace(shoot(torch.zeros(3, 64, 96), 6400), camera="Maker One")
+    blank = np.zeros((8, 8, 3), np.uint8)
+    dark = tmp_path / "dark.dng"
+    dng.write_mosaic(
+        dark, counts.numpy().astype(np.uint16), source, black=BODY.black, white=BODY.white, preview=blank
+    )
+    darkroom.develop_file(network, dark, tmp_path / "out.dng")
+    expected = darkroom.develop(network, raw.read(dark)).picture.clamp(0, 1)
+    with rawpy.imread(str(tmp_path / "out.dng")) as back:
+        found = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
+    assert torch.allclose(found, expected, atol=2 / 65535)
+
+
 def test_refusals(network: Network, shot: Path) -> None:
     """The raw itself is never overwritten; a strength is a share."""
     with pytest.raises(ValueError, match="is the raw itself"):
         darkroom.develop_file(network, shot, shot)
     with pytest.raises(ValueError, match="strength is from 0"):
         darkroom.develop_file(network, shot, shot.parent / "out.dng", strength=1.5)
+    for stops in (float("nan"), 100.0):
+        with pytest.raises(ValueError, match="at most 10 stops"):
+            darkroom.develop_file(network, shot, shot.parent / "out.png", exposure=stops)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         darkroom.develop_file(network, shot, shot.parent / "no" / "out.dng")
 

@@ -143,7 +143,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(dng, "_finish", fail)
+    monkeypatch.setattr(ifd, "attach", fail)
     with pytest.raises(OSError, match="disk full"):
         dng.write(path, picture(8, 8), shot(8, 8), preview=PREVIEW)
     assert path.read_bytes() == b"older" and [p.name for p in tmp_path.iterdir()] == ["a.dng"]

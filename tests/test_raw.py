@@ -75,6 +75,23 @@ def test_missing_white_balance(tmp_path: Path) -> None:
     assert shot.gains == pytest.approx((2, 1, 1)) and "white balance" in shot.assumed[0]
 
 
+def test_wrong_pattern(tmp_path: Path) -> None:
+    """Greens that differ where red and blue do not speak of a wrong pattern; it can be given."""
+    counts = np.full((32, 32), 3000, np.uint16)
+    counts[::2, 1::2], counts[1::2, ::2] = 2000, 4000
+    shot = raw.read(write(tmp_path / "a.dng", counts))
+    assert shot.pattern == "RGGB" and "try --pattern" in shot.assumed[0]
+    right = raw.read(tmp_path / "a.dng", pattern="GRBG")
+    assert right.pattern == "GRBG" and right.assumed == ()
+    with pytest.raises(ValueError, match="one of RGGB"):
+        raw.read(tmp_path / "a.dng", pattern="RGBW")
+
+
+def test_unknown_is_unknown(tmp_path: Path) -> None:
+    """An exposure time of nothing is none."""
+    assert raw.read(write(tmp_path / "a.dng", seconds=None, aperture=None)).seconds is None
+
+
 def test_singular_matrix_is_refused(tmp_path: Path) -> None:
     """A colour matrix of zeros, which new cameras have had, is refused: nothing could be said of colour."""
     path = patch(write(tmp_path / "a.dng"), 50721, (0, 1) * 9)

@@ -46,11 +46,12 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
     """The jobs of files and folders: NAME-debayes.dng beside the raw, or below `output` as in the folder given.
 
     Two raws of one name get their own ending into the picture's: a-nef-debayes.dng and a-dng-debayes.dng. What was
-    developed before is no raw, and is left out of folders.
+    developed before is no raw, and is left out of folders. A folder without raws, among others, is a job that will
+    fail.
     """
     found: dict[Path, Path] = {}
     for source in sources:
-        if source.is_dir():
+        if source.is_dir() and (len(sources) == 1 or raw.holds_any(source)):
             for path in raw.find(source):
                 if not path.stem.endswith(MARK):
                     found[path] = path.parent if output is None else output / path.parent.relative_to(source)

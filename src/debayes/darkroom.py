@@ -31,11 +31,17 @@ FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
 
+# A picture cannot be made brighter or darker by more stops than this.
+MOST_STOPS = 10
+
 # Rows that are worked on at a time where a whole picture is; an even number.
 STRIP = 256
 
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999
+
+# The share of the counts that is for values below black while a picture is put together.
+ROOM = 1 / 32
 
 # Less noise than this no camera has, and no network was trained with.
 LEAST_GAIN = 1e-7
@@ -206,6 +212,7 @@ def develop_file(
     tile: int | None = None,
     black: float | None = None,
     white: float | None = None,
+    pattern: str | None = None,
     exposure: float = 0.0,
     space: str = "srgb",
     quality: int = 95,
@@ -217,10 +224,12 @@ def develop_file(
     (in stops) and `space` are those of `color.render`, `adapt` is the most steps of `adaptation.adapt`.
     """
     check_strength(strength)
+    if not abs(exposure) <= MOST_STOPS:
+        raise ValueError(f"an exposure is at most {MOST_STOPS} stops up or down, not {exposure:g}")
     files.check_target(target)
     if target.resolve() == source.resolve():
         raise ValueError(f"{target} is the raw itself: write the picture somewhere else")
-    raw = raws.read(source, black=black, white=white)
+    raw = raws.read(source, black=black, white=white, pattern=pattern)
     found = noise_of(raw)
     share = 0.5 if adapt else 0.0  # of the progress that adapting takes
     adapted = None
@@ -247,18 +256,19 @@ def develop_file(
     )
     for part in parts:
         place = (part.rows, part.columns)
-        counts[place] = _quantise(part.picture)
-        mosaic, pattern = _mosaic(raw, part)
-        balance.add(part.picture, mosaic, pattern, part.rows.start, part.columns.start)
+        counts[place] = _quantise(_lift(part.picture))
+        mosaic, cells = _mosaic(raw, part)
+        balance.add(part.picture, mosaic, cells, part.rows.start, part.columns.start)
         if rest is not None:
-            rest[:, part.rows, part.columns] = mosaic - cfa.mosaic(part.picture, pattern)
+            rest[:, part.rows, part.columns] = mosaic - cfa.mosaic(part.picture, cells)
         for kind in kinds:
             levels[kind][place] = getattr(part, kind).permute(1, 2, 0).numpy()
         certainty += float((part.doubt / part.noise.clamp_min(1e-12)).square().sum())
     for rows in _strips(height):
-        counts[rows] = _quantise(balance.correct(_linear(counts[rows]), rows.start))
-    if rest is not None:
-        _put_back(counts, rest, raw.pattern, 1 - strength)
+        picture = balance.correct(_settle(_linear(counts[rows])), rows.start)
+        if rest is not None:
+            picture += (1 - strength) * _grain(rest, raw.pattern, rows)
+        counts[rows] = _quantise(picture)
     share_left = (1 - strength) ** 2 + certainty / counts.size
     left = Profile(found.gain * share_left, found.floor * share_left)
     stops = exposure + raw.exposure
@@ -271,6 +281,7 @@ def develop_file(
         shown = _upright(_render(counts, raw, stops, space, bits), raw)
         icc, exif = image.color_profile(space), metadata.exif_block(raw)
         image.encode(target, shown, icc=icc, exif=exif, quality=quality)
+        metadata.copy_by_exiftool(source, target)
     written = [target]
     about = {"source": source.name, "gain": found.gain, "floor": found.floor}
     for kind in kinds:
@@ -321,8 +332,8 @@ def describe(source: Path, model: str, device: str) -> dict[str, Any]:
         "white_balance": {"red": round(red, 4), "green": round(green, 4), "blue": round(blue, 4)},
         "orientation": raw.orientation,
         "noise": {
-            "gain": found.gain,
-            "floor": found.floor,
+            "gain": float(f"{found.gain:.3g}"),
+            "floor": float(f"{found.floor:.3g}"),
             "source": "stored in the file" if raw.profile else "estimated from the mosaic",
         },
         "assumed": "; ".join(raw.assumed),
@@ -362,14 +373,21 @@ def _linear(counts: Any) -> Float[Tensor, "3 h w"]:
     return torch.from_numpy(counts.astype(np.float32)).permute(2, 0, 1) / dng.WHITE
 
 
-def _put_back(counts: Any, rest: Float[Tensor, "1 h w"], pattern: str, share: float) -> None:
-    """Add a share of what was taken out of the mosaic, interpolated, to the picture."""
-    height = rest.shape[1]
-    for rows in _strips(height):
-        top, end = max(0, rows.start - 2), min(height, rows.stop + 2)
-        noise = cfa.interpolate(rest[None, :, top:end], cfa.shift(pattern, top, 0))[0]
-        noise = noise[:, rows.start - top : rows.stop - top]
-        counts[rows] = _quantise(_linear(counts[rows]) + share * noise)
+def _lift(picture: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
+    """Linear colours with room below black, so that counts can hold them until nothing is added any more."""
+    return picture * (1 - ROOM) + ROOM
+
+
+def _settle(lifted: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
+    """The inverse of `_lift`."""
+    return (lifted - ROOM) / (1 - ROOM)
+
+
+def _grain(rest: Float[Tensor, "1 h w"], pattern: str, rows: slice) -> Float[Tensor, "3 k w"]:
+    """What was taken out of the mosaic, interpolated, for some rows of the picture."""
+    top, end = max(0, rows.start - 2), min(rest.shape[1], rows.stop + 2)
+    noise = cfa.interpolate(rest[None, :, top:end], cfa.shift(pattern, top, 0))[0]
+    return noise[:, rows.start - top : rows.stop - top]
 
 
 def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:

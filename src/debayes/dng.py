@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8, UInt16
@@ -133,7 +133,9 @@ def _write(
     above = _describe(raw, profile)
     for tag, directory in ((ifd.EXIF, exif), (ifd.GPS, gps)):
         if directory:
-            above.numbers(tag - 1, "I", (0,))  # tifffile keeps the number itself to itself; `_finish` puts it right
+            above.numbers(
+                tag - 1, "I", (0,)
+            )  # the number itself tifffile keeps to itself; `ifd.attach` puts it right
     packed = photometric == LINEAR_RAW
     with tifffile.TiffWriter(path, byteorder=order) as file:
         file.write(
@@ -163,7 +165,7 @@ def _write(
             rowsperstrip=shape[0],
         )
     with path.open("r+b") as stream:
-        _finish(stream, order, {ifd.EXIF: exif, ifd.GPS: gps})
+        ifd.attach(stream, order, {ifd.EXIF: exif, ifd.GPS: gps})
 
 
 def _describe(raw: Raw, profile: Profile | None) -> _Tags:
@@ -210,28 +212,6 @@ def _as_stored(tag: int, entry: ifd.Entry, order: ifd.Order) -> Tag:
         return tag, "B", count, entry.data, True
     values = struct.unpack(f"{order}{count}{ifd.CODES[entry.kind]}", entry.data)
     return tag, ifd.CODES[entry.kind], count, values if count > 1 else values[0], True
-
-
-def _finish(stream: BinaryIO, order: ifd.Order, directories: dict[int, ifd.Directory]) -> None:
-    """Append directories to a file and enter their places into its first one, which has room for them.
-
-    The places of images below it become plain numbers, as older readers expect them.
-    """
-    stream.seek(4)
-    (first,) = struct.unpack(f"{order}I", stream.read(4))
-    stream.seek(first)
-    (count,) = struct.unpack(f"{order}H", stream.read(2))
-    for at in range(first + 2, first + 2 + 12 * count, 12):
-        stream.seek(at)
-        (tag,) = struct.unpack(f"{order}H", stream.read(2))
-        if tag == ifd.SUBDIRECTORIES:
-            stream.write(struct.pack(f"{order}H", 4))
-        if tag + 1 in directories:
-            end = stream.seek(0, 2)
-            end += stream.write(b"\0" * (end % 2))
-            stream.write(ifd.pack(directories[tag + 1], order, end))
-            stream.seek(at)
-            stream.write(struct.pack(f"{order}HHII", tag + 1, 4, 1, end))
 
 
 def _compress(picture: NDArray[Any]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ Damaged files give fewer entries, never an endless loop.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 Order = Literal["<", ">"]
 
@@ -122,6 +122,29 @@ def pack(directory: Directory, order: Order, offset: int) -> bytes:
             head += struct.pack(f"{order}I", behind + len(body))
             body += entry.data + b"\0" * (len(entry.data) % 2)
     return head + struct.pack(f"{order}I", 0) + body
+
+
+def attach(stream: BinaryIO, order: Order, directories: dict[int, Directory]) -> None:
+    """Append directories to a file and enter their places into its first one.
+
+    That has an entry for each, with a number lower by one: libraries keep the numbers themselves to themselves.
+    The places of images below become plain numbers, as older readers expect them.
+    """
+    stream.seek(4)
+    (first,) = struct.unpack(f"{order}I", stream.read(4))
+    stream.seek(first)
+    (count,) = struct.unpack(f"{order}H", stream.read(2))
+    for at in range(first + 2, first + 2 + 12 * count, 12):
+        stream.seek(at)
+        (tag,) = struct.unpack(f"{order}H", stream.read(2))
+        if tag == SUBDIRECTORIES:
+            stream.write(struct.pack(f"{order}H", 4))
+        if tag + 1 in directories:
+            end = stream.seek(0, 2)
+            end += stream.write(b"\0" * (end % 2))
+            stream.write(pack(directories[tag + 1], order, end))
+            stream.seek(at)
+            stream.write(struct.pack(f"{order}HHII", tag + 1, 4, 1, end))
 
 
 def text(value: str) -> Entry:

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from debayes import ifd
 from debayes.files import replace
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".npy")
@@ -148,18 +149,7 @@ def encode(
     array = np.ascontiguousarray(array)
     with replace(path) as temporary:
         if suffix in (".tif", ".tiff"):
-            import tifffile
-
-            description = None if record is None else json.dumps({_KEY: record})
-            photometric = "rgb" if array.ndim == 3 else "minisblack"
-            tifffile.imwrite(
-                temporary,
-                array,
-                photometric=photometric,
-                description=description,
-                metadata=None,
-                iccprofile=icc,
-            )
+            _write_tiff(temporary, array, record, icc, None if exif is None else ifd.read(exif))
         elif suffix == ".npy":
             with temporary.open("wb") as file:
                 np.save(file, array)
@@ -171,6 +161,36 @@ def encode(
             temporary.write_bytes(_tag_png(encode8(array, 100), icc, exif))
         else:
             temporary.write_bytes(encode8(array, quality, icc=icc, exif=exif))
+
+
+def _write_tiff(
+    path: Path, array: NDArray[Any], record: dict[str, Any] | None, icc: bytes | None, block: ifd.Block | None
+) -> None:
+    import tifffile
+
+    order: ifd.Order = "<"
+    tags: list[tuple[int, str, int, Any, bool]] = []
+    below: dict[int, ifd.Directory] = {}
+    if block is not None:
+        order = block.order
+        below = {tag: d for tag, d in ((ifd.EXIF, block.exif), (ifd.GPS, block.gps)) if d}
+        tags = [(tag - 1, "I", 1, 0, True) for tag in below]  # `ifd.attach` puts them right
+        for tag in (271, 272, 306, 315, 33432):  # maker, model, date, author, rights
+            if tag in block.images[0]:
+                tags.append((tag, "s", 0, block.images[0][tag].data.rstrip(b"\0"), True))
+    tifffile.imwrite(
+        path,
+        array,
+        byteorder=order,
+        photometric="rgb" if array.ndim == 3 else "minisblack",
+        description=None if record is None else json.dumps({_KEY: record}),
+        metadata=None,
+        iccprofile=icc,
+        extratags=tags,
+    )
+    if below:
+        with path.open("r+b") as stream:
+            ifd.attach(stream, order, below)
 
 
 def color_profile(primaries: str) -> bytes:

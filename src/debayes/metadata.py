@@ -69,7 +69,7 @@ def copy_by_exiftool(source: Path, target: Path) -> bool:
     program = shutil.which("exiftool")
     if program is None:
         return False
-    groups = ("-ExifIFD:all", "-GPS:all", "-MakerNotes", "-XMP:all", "-IPTC:all")
+    groups = ("-ExifIFD:all", "-GPS:all", "-MakerNotes", "-XMP:all", "-IPTC:all", "--XMP-tiff:Orientation")
     command = [program, "-q", "-q", "-m", "-overwrite_original", "-TagsFromFile", str(source), *groups, str(target)]
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0

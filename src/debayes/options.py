@@ -67,7 +67,9 @@ def indent(table: dict[str, Any], before: str) -> Iterator[str]:
             yield f"{before}{key}"
             yield from indent(value, before + "  ")
         elif isinstance(value, dict):
-            yield f"{before}{key:<18} " + ", ".join(f"{name} {inner}" for name, inner in value.items())
+            yield f"{before}{key:<18} " + ", ".join(
+                f"{name} {inner}" for name, inner in value.items() if inner is not None
+            )
         elif value != "":
             yield f"{before}{key:<18} {value}"
 

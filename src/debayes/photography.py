@@ -60,8 +60,12 @@ def develop(
     white: Annotated[
         float | None, typer.Option(help="The raw's count of white.", show_default="what the file says")
     ] = None,
+    pattern: Annotated[
+        str | None, typer.Option(help="RGGB, BGGR, GRBG or GBRG.", show_default="what the file says")
+    ] = None,
     tile: Annotated[
-        int | None, typer.Option(min=1, help="Side of a tile; smaller needs less memory.", show_default="1024")
+        int | None,
+        typer.Option(min=1, help="Side of a tile; smaller needs less memory and more time.", show_default="1024"),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Files at a time, each in its own process.")] = 1,
     overwrite: Annotated[
@@ -75,13 +79,19 @@ def develop(
     What is there already is skipped, so an interrupted folder goes on where it stopped. A file that cannot be
     developed is named at the end, and the others are developed all the same; the exit code is then 1.
     """
-    from debayes import batch, color, darkroom
+    from debayes import batch, cfa, color, darkroom
     from debayes.terminal import batch_bar
 
     if to not in darkroom.FORMATS:
         raise ValueError(f"pictures are developed to {', '.join(darkroom.FORMATS)}, not {to!r}")
     if space not in color.SPACES:
         raise ValueError(f"the colours are those of {' or '.join(color.SPACES)}, not {space!r}")
+    if to == "dng" and (exposure, space, quality) != (0.0, "srgb", 95):
+        raise ValueError("--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg")
+    if pattern is not None:
+        cfa.check_pattern(pattern.upper())
+    if output is not None:
+        make_folder(output)
     place = find_device(device)
     plan = batch.plan(photos, output, darkroom.FORMATS[to])
     options = {
@@ -92,6 +102,7 @@ def develop(
         "tile": tile,
         "black": black,
         "white": white,
+        "pattern": pattern and pattern.upper(),
         "exposure": exposure,
         "space": space,
         "quality": quality,
@@ -110,6 +121,7 @@ def develop(
             outcomes.append(outcome)
             answer = outcome.answer or {}
             say(answer.get("width", 0) * answer.get("height", 0), "" if json_ else _outcome(outcome))
+    outcomes.sort(key=lambda outcome: plan.index(outcome.job))
     failed = [outcome.error for outcome in outcomes if outcome.error]
     if json_:
         found = [

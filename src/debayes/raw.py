@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from debayes import color, ifd
+from debayes import cfa, color, ifd
 from debayes.profile import Profile
 
 # What photographers' raw files are called. `develop` looks for these in a folder; any name can be given to it.
@@ -83,8 +83,14 @@ class Raw:
         return self.mosaic.shape[-2], self.mosaic.shape[-1]
 
 
-def read(source: str | PathLike[str] | bytes, *, black: float | None = None, white: float | None = None) -> Raw:
-    """A camera raw from a path or from its bytes; `black` and `white` replace the levels that the file names.
+def read(
+    source: str | PathLike[str] | bytes,
+    *,
+    black: float | None = None,
+    white: float | None = None,
+    pattern: str | None = None,
+) -> Raw:
+    """A camera raw from a path or from its bytes; `black`, `white` and `pattern` replace what the file says.
 
     Sensors with a Bayer pattern are read, from every maker that LibRaw knows. Everything else is refused with a
     sentence.
@@ -95,7 +101,7 @@ def read(source: str | PathLike[str] | bytes, *, black: float | None = None, whi
         name = fspath(source)
         path = Path(name)
         if path.is_dir():
-            raise IsADirectoryError(f"{name} is a folder: a camera raw was expected")
+            raise IsADirectoryError(f"{name} is a folder without camera raws: a camera raw was expected")
         if not path.exists():
             raise FileNotFoundError(f"there is no file {name}")
         data = path.read_bytes()
@@ -105,15 +111,18 @@ def read(source: str | PathLike[str] | bytes, *, black: float | None = None, whi
     _check_whole(name, data, block)
     with _unpack(name, data) as shot:
         _check_header(name, shot, block)
-        pattern = _pattern(name, shot)
+        stored = _pattern(name, shot)
+        cells = cfa.check_pattern(pattern or stored)
         mosaic, saturation = _normalise(name, shot, black, white)
         assumed: list[str] = []
-        gains = _gains(shot, mosaic, pattern, assumed)
+        if pattern is None and _suspicious(mosaic, stored):
+            assumed.append(f"colour pattern: {stored}, as the file says, but it looks wrong: try --pattern")
+        gains = _gains(shot, mosaic, cells, assumed)
         matrix = _matrix(name, shot, block, assumed)
         facts = _facts(shot, block)
         return Raw(
             torch.from_numpy(mosaic)[None],
-            pattern,
+            cells,
             gains,
             torch.from_numpy(matrix).float(),
             levels={"black": [int(b) for b in shot.black_level_per_channel], "white": int(shot.white_level)},
@@ -134,6 +143,11 @@ def find(folder: Path) -> list[Path]:
     if not paths:
         raise ValueError(f"the folder {folder} holds no camera raws ({', '.join(ENDINGS)})")
     return paths
+
+
+def holds_any(folder: Path) -> bool:
+    """Whether there are raw files in a folder, or below it."""
+    return any(p.suffix.lower() in ENDINGS and p.is_file() for p in folder.rglob("*"))
 
 
 @contextmanager
@@ -221,6 +235,17 @@ def _normalise(name: str, shot: Any, black: float | None, white: float | None) -
     return mosaic, blown
 
 
+def _suspicious(mosaic: NDArray[Any], pattern: str) -> bool:
+    """Whether the greens differ and red and blue do not: then the pattern is off by a row or a column."""
+    means = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}
+    for i in means:
+        means[i] = float(mosaic[i // 2 :: 2, i % 2 :: 2].mean())
+    green = [means[i] for i in range(4) if pattern[i] == "G"]
+    other = [means[i] for i in range(4) if pattern[i] != "G"]
+    level = max(sum(means.values()) / 4, 1e-3)
+    return abs(green[0] - green[1]) > 0.1 * level and abs(other[0] - other[1]) < 0.01 * level
+
+
 def _gains(shot: Any, mosaic: NDArray[Any], pattern: str, assumed: list[str]) -> tuple[float, float, float]:
     """The as-shot white balance; where there is none, that of a world that is grey on average."""
     gains = np.array(shot.camera_whitebalance[:3], float)
@@ -297,7 +322,9 @@ def _facts(shot: Any, block: ifd.Block | None) -> dict[str, Any]:
 
     def number(tag: int, other: float) -> float | None:
         value = exif(tag)
-        return float(value) if isinstance(value, int | float) and value > 0 else (other or None)
+        if value is None:
+            return other or None
+        return float(value) if isinstance(value, int | float) and value > 0 else None
 
     other, lens = shot.other, shot.lens
     maker, model = (str((block.find(tag) or ("",))[0]) if block else "" for tag in (_MAKE, _MODEL))
