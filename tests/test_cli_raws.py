@@ -1,20 +1,12 @@
 """The commands for camera raws as a photographer meets them."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from test_cli import run
 
-from debayes import cli, image, scenes
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """The exit code of `debayes ARGUMENTS` in this process."""
-    monkeypatch.setattr(sys, "argv", ["debayes", *map(str, arguments)])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    return int(caught.value.code or 0)
+from debayes import image, scenes
 
 
 @pytest.fixture

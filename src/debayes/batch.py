@@ -51,11 +51,13 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
     """
     found: dict[Path, Path] = {}
     for source in sources:
-        if source.is_dir() and (len(sources) == 1 or raw.holds_any(source)):
-            for path in raw.find(source):
-                if not path.stem.endswith(MARK):
-                    found[path] = path.parent if output is None else output / path.parent.relative_to(source)
-        else:
+        inside = raw.find(source) if source.is_dir() else []
+        if source.is_dir() and not inside and len(sources) == 1:
+            raise ValueError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
+        for path in inside:
+            if not path.stem.endswith(MARK):
+                found[path] = path.parent if output is None else output / path.parent.relative_to(source)
+        if not inside:
             found[source] = source.parent if output is None else output
     names = [(folder, path.stem) for path, folder in found.items()]
     jobs = []
@@ -91,9 +93,10 @@ def run(
     if processes > 1 and len(todo) > 1:
         yield from _run_apart(todo, model, options, device, processes)
         return
-    network = weights.load(model, device=device) if todo else None
+    if not todo:
+        return
+    network = weights.load(model, device=device)
     for job in todo:
-        assert network is not None
         yield _develop(network, job, options, None if progress is None else _for(progress, job))
 
 

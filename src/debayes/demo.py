@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from debayes import camera, cfa, color, darkroom, files, image, metrics, mosaics, raw, scenes
+from debayes import camera, cfa, color, darkroom, figures, files, image, metrics, mosaics, raw, scenes
 from debayes.darkroom import Developed
 from debayes.model import Network
 
@@ -32,7 +32,7 @@ def demonstrate(
     camera's; for the picture drawn here, without the noise profile that it stores. An odd size and a GRBG pattern
     show that neither matters. PSNRs are those of the rendered pictures.
     """
-    _need_matplotlib()
+    figures.check()
     noise = camera.Body().profile(iso)
     truth, source = folder / "cat.png", folder / "cat.dng"
     image.write(truth, scenes.photograph("chelsea"), bits=8)
@@ -58,14 +58,6 @@ def demonstrate(
         "noise": {"added": float(level.mean()), "found": float(developed.noise.mean())},
         "picture": str(picture),
     }
-
-
-def _need_matplotlib() -> None:
-    """Raise before the work what `draw` would raise after it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("the demo needs its extra: pip install 'debayes[demo]'") from None
 
 
 def draw(

@@ -29,9 +29,9 @@ ENDINGS = (
 )
 
 # Tags of TIFF and DNG that are read here.
-_SOFTWARE_DATE, _ORIENTATION, _MAKE, _MODEL = 306, 274, 271, 272
+_CHANGED, _ORIENTATION, _MAKE, _MODEL = 306, 274, 271, 272
 _COLOR_MATRICES = ((50721, 50778), (50722, 50779))  # each with its illuminant
-_AS_SHOT_NEUTRAL, _BASELINE_EXPOSURE, _NOISE_PROFILE = 50728, 50730, 51041
+_BASELINE_EXPOSURE, _NOISE_PROFILE = 50730, 51041
 _EXPOSURE_TIME, _F_NUMBER, _ISO, _DATE, _FOCAL_LENGTH, _LENS = 33434, 33437, 34855, 36867, 37386, 42036
 _D65 = 21
 
@@ -138,16 +138,8 @@ def read(
 
 
 def find(folder: Path) -> list[Path]:
-    """The raw files of a folder and of those below it, in order of name, by their endings; at least one."""
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
-    if not paths:
-        raise ValueError(f"the folder {folder} holds no camera raws ({', '.join(ENDINGS)})")
-    return paths
-
-
-def holds_any(folder: Path) -> bool:
-    """Whether there are raw files in a folder, or below it."""
-    return any(p.suffix.lower() in ENDINGS and p.is_file() for p in folder.rglob("*"))
+    """The raw files of a folder and of those below it, in order of name, by their endings."""
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
 
 
 @contextmanager
@@ -210,7 +202,7 @@ def _pattern(name: str, shot: Any) -> str:
         )
     visible = shot.raw_colors_visible[:2, :2]
     pattern = "".join(letters[i] for i in visible.flatten()) if visible.size == 4 else ""
-    if pattern not in ("RGGB", "BGGR", "GRBG", "GBRG"):
+    if pattern not in cfa.PATTERNS:
         raise ValueError(f"{name} has the colour pattern {pattern or letters}: a Bayer one (RGGB ...) was expected")
     return pattern
 
@@ -237,12 +229,10 @@ def _normalise(name: str, shot: Any, black: float | None, white: float | None) -
 
 def _suspicious(mosaic: NDArray[Any], pattern: str) -> bool:
     """Whether the greens differ and red and blue do not: then the pattern is off by a row or a column."""
-    means = {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}
-    for i in means:
-        means[i] = float(mosaic[i // 2 :: 2, i % 2 :: 2].mean())
+    means = [float(mosaic[i // 2 :: 2, i % 2 :: 2].mean()) for i in range(4)]
     green = [means[i] for i in range(4) if pattern[i] == "G"]
     other = [means[i] for i in range(4) if pattern[i] != "G"]
-    level = max(sum(means.values()) / 4, 1e-3)
+    level = max(sum(means) / 4, 1e-3)
     return abs(green[0] - green[1]) > 0.1 * level and abs(other[0] - other[1]) < 0.01 * level
 
 
@@ -329,7 +319,7 @@ def _facts(shot: Any, block: ifd.Block | None) -> dict[str, Any]:
     other, lens = shot.other, shot.lens
     maker, model = (str((block.find(tag) or ("",))[0]) if block else "" for tag in (_MAKE, _MODEL))
     camera = model if maker and model.lower().startswith(maker.split()[0].lower()) else f"{maker} {model}".strip()
-    date = str(exif(_DATE) or (block.find(_SOFTWARE_DATE) or ("",))[0]) if block else ""
+    date = str(exif(_DATE) or (block.find(_CHANGED) or ("",))[0]) if block else ""
     if not date and other.timestamp.year > 1970:
         date = other.timestamp.strftime("%Y:%m:%d %H:%M:%S")
     return {
