@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from debayes import cfa, darkroom, raw, weights
+from debayes import cfa, development, raw, weights
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         black, white = np.mean(shot.levels["black"]), shot.levels["white"]
         mean = np.load(options.mean).astype(np.float64) / options.scale
         truth = torch.from_numpy((mean - black) / (white - black)).float()[None]
-        developed = darkroom.develop(network, shot, strength=options.strength)
+        developed = development.develop(network, shot, strength=options.strength)
         sampled = cfa.mosaic(developed.picture, shot.pattern)
         before, after = (float(-10 * (x - truth).square().mean().log10()) for x in (shot.mosaic, sampled))
         gains.append(after - before)

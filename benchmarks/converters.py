@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import camera, color, darkroom, dng, image, metrics, weights
+from debayes import camera, color, development, dng, image, metrics, weights
 from debayes import raw as raws
 
 DEMOSAICKERS = ("amaze", "lmmse")
@@ -81,7 +81,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
     developed = {}
     for model in models:
         blind = replace(raws.read(noisy), profile=None)
-        picture = darkroom.develop(weights.load(model), blind).picture
+        picture = development.develop(weights.load(model), blind).picture
         found[f"debayes {model}, blind: camera colours"] = score(picture.clamp(0, 1), clean)
         developed[model] = folder / f"{Path(model).stem}.dng"
         dng.write(developed[model], numbers(picture), shot, preview=blank)

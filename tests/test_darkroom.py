@@ -12,7 +12,22 @@ import tifffile
 import torch
 from PIL import Image
 
-from debayes import camera, cfa, color, darkroom, dng, ifd, image, metrics, mosaics, profile, raw, scenes, weights
+from debayes import (
+    camera,
+    cfa,
+    color,
+    darkroom,
+    development,
+    dng,
+    ifd,
+    image,
+    metrics,
+    mosaics,
+    profile,
+    raw,
+    scenes,
+    weights,
+)
 from debayes.model import Network
 from debayes.raw import Raw
 
@@ -51,7 +66,7 @@ def test_nearer_to_the_truth(network: Network, pattern: str, iso: float, gain: f
     """Far nearer than an interpolated raw, whatever the pattern, in linear light, not told the noise."""
     clean = photograph()
     source = shoot(clean, iso, pattern, told=False)
-    developed = darkroom.develop(network, source)
+    developed = development.develop(network, source)
     plain = cfa.interpolate(source.mosaic[None], pattern)[0]
     assert float(metrics.psnr(developed.picture, clean)) > float(metrics.psnr(plain, clean)) + gain
 
@@ -59,7 +74,7 @@ def test_nearer_to_the_truth(network: Network, pattern: str, iso: float, gain: f
 def test_noise_map_is_the_noise(network: Network) -> None:
     """The noise map has the standard deviation that the virtual camera gave the photosites, in each colour."""
     clean = BODY.expose(torch.full((3, 128, 128), 0.5))
-    developed = darkroom.develop(network, shoot(clean, 6400))
+    developed = development.develop(network, shoot(clean, 6400))
     truth = BODY.profile(6400).variance(clean).sqrt()
     assert torch.allclose(developed.noise.mean((1, 2)), truth.mean((1, 2)), rtol=0.15)
     assert bool((developed.doubt < developed.noise).all()) and float(developed.doubt.min()) > 0
@@ -70,7 +85,7 @@ def test_noise_map_is_the_noise(network: Network) -> None:
 def test_brightness_is_kept(network: Network, grey: float, iso: float) -> None:
     """No free gain: a grey card keeps its brightness to a thousandth, and its colours are neutral."""
     clean = BODY.expose(torch.full((3, 512, 512), grey))
-    developed = darkroom.develop(network, shoot(clean, iso))
+    developed = development.develop(network, shoot(clean, iso))
     assert torch.allclose(developed.picture.mean((1, 2)), clean.mean((1, 2)), rtol=1.5e-3)
     assert float(developed.picture.mean()) == pytest.approx(float(clean.mean()), rel=1e-3)
 
@@ -78,7 +93,7 @@ def test_brightness_is_kept(network: Network, grey: float, iso: float) -> None:
 def test_shadows_have_no_cast(network: Network) -> None:
     """A dark grey in deep noise stays grey: a* and b* within 0.3 of none."""
     clean = BODY.expose(torch.full((3, 512, 512), 0.12))
-    developed = darkroom.develop(network, shoot(clean, 6400))
+    developed = development.develop(network, shoot(clean, 6400))
     balanced = developed.picture.mean((1, 2)) * torch.tensor(BODY.gains)
     xyz = color.XYZ_FROM_SRGB.float() @ color.from_camera(BODY.matrix) @ balanced
     white = color.XYZ_FROM_SRGB.float().sum(1)
@@ -98,7 +113,7 @@ def highlight() -> tuple[torch.Tensor, torch.Tensor]:
 def test_blown_highlights_are_white(network: Network) -> None:
     """A blown light is white in the camera's colours, so that no reader tints it, and white when rendered."""
     light, away = highlight()
-    developed = darkroom.develop(network, shoot(light, 1600))
+    developed = development.develop(network, shoot(light, 1600))
     assert bool((developed.picture[:, away < 34] >= 1).all())
     shown = developed.render()
     assert float(shown[:, away < 34].min()) == pytest.approx(1, abs=1e-3)
@@ -108,7 +123,7 @@ def test_blown_highlights_are_white(network: Network) -> None:
 def test_no_noise_is_left_around_a_highlight(network: Network) -> None:
     """Next to a blown light the noise goes as it does elsewhere."""
     light, away = highlight()
-    developed = darkroom.develop(network, shoot(light, 1600))
+    developed = development.develop(network, shoot(light, 1600))
     noise = BODY.profile(1600).variance(light[:, 0, 0]).sqrt()
     left = developed.picture[:, (away > 60) & (away < 90)].std(1)
     assert bool((left < 0.15 * noise).all())
@@ -119,13 +134,13 @@ def test_saturation_below_white_is_white_too(network: Network) -> None:
     source = shoot(photograph(96), 400)
     blown = replace(source, mosaic=source.mosaic.clone(), saturation=0.9)
     blown.mosaic[:, 20:60, 20:60] = 0.9
-    assert float(darkroom.develop(network, blown).picture[:, 24:56, 24:56].min()) >= 1
+    assert float(development.develop(network, blown).picture[:, 24:56, 24:56].min()) >= 1
 
 
 def test_strength(network: Network) -> None:
     """At 0 every photosite keeps its value, noise and all; in between the noise is in between."""
     source = shoot(photograph(), 6400)
-    whole, half, none = (darkroom.develop(network, source, strength=s).picture for s in (1.0, 0.5, 0.0))
+    whole, half, none = (development.develop(network, source, strength=s).picture for s in (1.0, 0.5, 0.0))
     assert torch.allclose(cfa.mosaic(none), source.mosaic, atol=1e-4)
     assert torch.allclose(half, (whole + none) / 2, atol=1e-4)
 
@@ -133,16 +148,16 @@ def test_strength(network: Network) -> None:
 def test_tiles_are_the_whole(network: Network) -> None:
     """Small tiles give the picture of one large one."""
     source = shoot(photograph(150), 1600)
-    whole, tiled = (darkroom.develop(network, source, tile=t).picture for t in (512, 40))
+    whole, tiled = (development.develop(network, source, tile=t).picture for t in (512, 40))
     assert torch.allclose(whole, tiled, atol=1e-4)
 
 
 def test_variance_through_the_bridge() -> None:
     """The variance that adapting is told is that of noise sent through the curve, in each colour."""
     source = shoot(BODY.expose(torch.full((3, 400, 400), 0.5)), 6400)
-    encoded = cfa.pack(darkroom.enter(source, BODY.profile(6400)))[[0, 1, 3]]
+    encoded = cfa.pack(development.enter(source, BODY.profile(6400)))[[0, 1, 3]]
     mean = encoded.mean((1, 2), keepdim=True)
-    told = darkroom.encoded_variance(source, BODY.profile(6400), mean.expand(3, 2, 2))
+    told = development.encoded_variance(source, BODY.profile(6400), mean.expand(3, 2, 2))
     assert torch.allclose(told[:, 0, 0], encoded.var((1, 2)), rtol=0.05)
 
 
@@ -165,12 +180,22 @@ def test_linear_dng(network: Network, shot: Path) -> None:
     truth = torch.from_numpy(tifffile.imread(shot.parent / "cat.truth.tiff")).permute(2, 0, 1)
     with rawpy.imread(str(target)) as back:
         picture = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
-    expected = darkroom.develop(network, raw.read(shot)).picture
+    expected = development.develop(network, raw.read(shot)).picture
     assert torch.allclose(picture, expected.clamp(0, 1), atol=2 / 65535)  # the command does what the library does
     assert float(metrics.psnr(picture, truth)) > 33
     block = ifd.read(target.read_bytes())
     assert block is not None and 0 < block.find(51041)[0] < 0.1 * BODY.profile(3200).gain
     assert answer["profile"]["stored"] and answer["written"] == [str(target)] and answer["assumed"] == []
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.6])
+def test_strength_in_a_file(network: Network, shot: Path, strength: float) -> None:
+    """What the library keeps of the noise, the file keeps."""
+    darkroom.develop_file(network, shot, shot.parent / "out.dng", strength=strength)
+    expected = development.develop(network, raw.read(shot), strength=strength).picture.clamp(0, 1)
+    with rawpy.imread(str(shot.parent / "out.dng")) as back:
+        found = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
+    assert torch.allclose(found, expected, atol=3 / 65535)
 
 
 @pytest.mark.parametrize("ending", [".tiff", ".png", ".jpg"])
@@ -244,7 +269,7 @@ def test_black_is_what_the_library_says(network: Network, tmp_path: Path) -> Non
         dark, counts.numpy().astype(np.uint16), source, black=BODY.black, white=BODY.white, preview=blank
     )
     darkroom.develop_file(network, dark, tmp_path / "out.dng")
-    expected = darkroom.develop(network, raw.read(dark)).picture.clamp(0, 1)
+    expected = development.develop(network, raw.read(dark)).picture.clamp(0, 1)
     with rawpy.imread(str(tmp_path / "out.dng")) as back:
         found = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
     assert torch.allclose(found, expected, atol=2 / 65535)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from debayes.adaptation import adapt as adapt
     from debayes.cfa import mosaic as mosaic
-    from debayes.darkroom import develop as develop
+    from debayes.development import develop as develop
     from debayes.evaluation import evaluate as evaluate
     from debayes.model import Config as Config
     from debayes.model import Network as Network
@@ -36,7 +36,7 @@ _HOME = {
     "NormalInverseGamma": "nig",
     "Raw": "raw",
     "adapt": "adaptation",
-    "develop": "darkroom",
+    "develop": "development",
     "evaluate": "evaluation",
     "load": "weights",
     "mosaic": "cfa",

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from debayes import camera, cfa, color, darkroom, figures, files, image, metrics, mosaics, raw, scenes
-from debayes.darkroom import Developed
+from debayes import camera, cfa, color, darkroom, development, figures, files, image, metrics, mosaics, raw, scenes
+from debayes.development import Developed
 from debayes.model import Network
 
 # Where the details are cut, as (top, left) of squares of DETAIL pixels: whiskers, an eye.
@@ -40,7 +40,7 @@ def demonstrate(
     darkroom.develop_file(network, source, folder / "cat-debayes.dng", ensemble=ensemble)
     shot = raw.read(source)
     blind = replace(shot, profile=None)
-    developed = darkroom.develop(network, blind, ensemble=ensemble, progress=progress)
+    developed = development.develop(network, blind, ensemble=ensemble, progress=progress)
     clean = image.read(folder / "cat.truth.tiff")
     plain = cfa.interpolate(shot.mosaic[None], shot.pattern)[0]
 

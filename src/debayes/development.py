@@ -1,0 +1,196 @@
+"""Developing a raw in memory: through the bridge into the networks' domain, through a network, and back."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes import bridge, cfa, color, profile
+from debayes.balance import Balance
+from debayes.model import Network
+from debayes.nig import NormalInverseGamma
+from debayes.profile import Profile
+from debayes.raw import Raw
+from debayes.restoration import restore_tiles
+
+# Rows that are worked on at a time where a whole picture is; an even number.
+STRIP = 256
+
+# Photosites from this share of saturation on are blown.
+BLOWN = 0.999
+
+# Less noise than this no camera has, and no network was trained with.
+LEAST_GAIN = 1e-7
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a developed picture: linear camera colours before white balance, 0 = black and 1 = white."""
+
+    rows: slice
+    columns: slice
+    picture: Float[Tensor, "3 h w"]
+    """The posterior's mean."""
+    noise: Float[Tensor, "3 h w"]
+    """The standard deviation of the noise in the raw."""
+    doubt: Float[Tensor, "3 h w"]
+    """The standard deviation of what is true, given the raw."""
+
+
+@dataclass(frozen=True)
+class Developed:
+    """A developed raw: linear camera colours before white balance, 0 = black and 1 = white."""
+
+    raw: Raw
+    profile: Profile
+    """The noise of the raw, stored in it or estimated."""
+    picture: Float[Tensor, "3 h w"]
+    noise: Float[Tensor, "3 h w"]
+    """The standard deviation of the noise in the raw."""
+    doubt: Float[Tensor, "3 h w"]
+    """The standard deviation of what is true, given the raw."""
+
+    def render(self, *, exposure: float = 0.0, space: str = "srgb") -> Float[Tensor, "3 h w"]:
+        """A picture to look at: see `color.render`. It is not turned upright."""
+        stops = exposure + self.raw.exposure
+        return color.render(self.picture, self.raw.gains, self.raw.matrix, exposure=stops, space=space)
+
+
+def develop(
+    network: Network,
+    raw: Raw,
+    *,
+    ensemble: bool = False,
+    strength: float = 1.0,
+    tile: int | None = None,
+    progress: Progress | None = None,
+) -> Developed:
+    """Develop a raw in memory, 36 bytes a pixel; with a `strength` below 1, a share of the noise stays."""
+    found = noise_of(raw)
+    height, width = raw.size
+    picture, noise, doubt = (torch.empty(3, height, width) for _ in range(3))
+    balance = Balance(height, width, unclipped(raw, found))
+    for part in develop_tiles(network, raw, found, ensemble=ensemble, tile=tile, progress=progress):
+        place = (slice(None), part.rows, part.columns)
+        picture[place], noise[place], doubt[place] = part.picture, part.noise, part.doubt
+        balance.add(part.picture, *photosites(raw, part), part.rows.start, part.columns.start)
+    for rows in strips(height):
+        picture[:, rows] = balance.correct(picture[:, rows], rows.start)
+    if strength < 1:
+        rest = raw.mosaic - cfa.mosaic(picture, raw.pattern)
+        picture += (1 - check_strength(strength)) * cfa.interpolate(rest[None], raw.pattern)[0]
+    return Developed(raw, found, picture, noise, doubt)
+
+
+def develop_tiles(
+    network: Network,
+    raw: Raw,
+    found: Profile,
+    *,
+    ensemble: bool = False,
+    tile: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Part]:
+    """The same piece by piece, in reading order, with the noise profile given."""
+    offset = curve_offset(found)
+    gains = torch.tensor(raw.gains).view(3, 1, 1)
+    encoded = enter(raw, found)
+    tiles = restore_tiles(network, encoded, raw.pattern, ensemble=ensemble, tile=tile, progress=progress)
+    for rows, columns, posterior in tiles:
+        linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
+        blown = _blown(raw, rows, columns)
+        yield Part(
+            rows,
+            columns,
+            torch.where(blown, linear.clamp_min(1), linear),
+            _spread(posterior, posterior.noise_variance.sqrt(), offset) / gains,
+            _spread(posterior, posterior.mean_variance.sqrt(), offset) / gains,
+        )
+
+
+def noise_of(raw: Raw) -> Profile:
+    """The noise profile that the file stores, or else one estimated from the mosaic."""
+    return raw.profile or profile.estimate(raw.mosaic, white=raw.saturation)
+
+
+def curve_offset(found: Profile) -> Tensor:
+    """The offset of the bridge's curve for a noise profile."""
+    gain = max(found.gain, LEAST_GAIN)
+    return bridge.offset(torch.tensor(gain), torch.tensor(found.floor))
+
+
+def enter(raw: Raw, found: Profile) -> Float[Tensor, "1 h w"]:
+    """The mosaic of a raw in the networks' domain.
+
+    Blown photosites get the noise of white, cut off at white: that is how the networks know them. Photosites
+    without any noise would make them leave the noise around a highlight as it is.
+    """
+    height, width = raw.size
+    offset = curve_offset(found)
+    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, 2, 2), raw.pattern)
+    balance = balance.repeat(1, STRIP // 2, width // 2 + 1)[..., :width]
+    generator = torch.Generator().manual_seed(0)
+    encoded = torch.empty_like(raw.mosaic)
+    for rows in strips(height):
+        mosaic = raw.mosaic[:, rows]
+        blown = mosaic >= raw.saturation * BLOWN
+        if bool(blown.any()):
+            noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
+            mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
+        encoded[:, rows] = bridge.encode(mosaic * balance[:, : mosaic.shape[1]], offset)
+    return encoded
+
+
+def encoded_variance(raw: Raw, found: Profile, mean: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
+    """The noise variance in the networks' domain, of a profile, where that domain's picture is `mean`."""
+    offset = curve_offset(found)
+    gains = torch.tensor(raw.gains).view(3, 1, 1)
+    slope = bridge.slope(mean, offset)
+    return found.variance(bridge.decode(mean, offset) / gains) * (gains * slope).square()
+
+
+def check_strength(strength: float) -> float:
+    """The strength itself, if it is from 0 to 1."""
+    if not 0 <= strength <= 1:
+        raise ValueError(f"the strength is from 0 (all noise stays) to 1 (none does), not {strength:g}")
+    return strength
+
+
+def unclipped(raw: Raw, found: Profile) -> float:
+    """Below this level, noise does not reach the one at which the sensor clips."""
+    return max(0.1, raw.saturation - 3 * sqrt(found.gain + found.floor))
+
+
+def photosites(raw: Raw, part: Part) -> tuple[Tensor, str]:
+    """The photosites of a part, and their pattern."""
+    pattern = cfa.shift(raw.pattern, part.rows.start, part.columns.start)
+    return raw.mosaic[:, part.rows, part.columns], pattern
+
+
+def _spread(posterior: NormalInverseGamma, deviation: Tensor, offset: Tensor) -> Tensor:
+    """A standard deviation of the networks' domain in linear values: half of what one up and one down span."""
+    up, down = bridge.decode(posterior.mean + deviation, offset), bridge.decode(posterior.mean - deviation, offset)
+    return (up - down) / 2
+
+
+def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:
+    """Which colours of which pixels have nothing but blown photosites to go by."""
+    top, left = max(0, rows.start - 2), max(0, columns.start - 2)
+    window = raw.mosaic[:, top : rows.stop + 2, left : columns.stop + 2]
+    blown = (window >= raw.saturation * BLOWN).float()
+    if not bool(blown.any()):
+        return torch.zeros((), dtype=torch.bool)
+    around = cfa.interpolate(blown[None], cfa.shift(raw.pattern, top, left))[0] > 0.999
+    inside = (slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left))
+    return around[:, inside[0], inside[1]]
+
+
+def strips(height: int) -> Iterator[slice]:
+    """Strips of a picture, so that what is done to all of it in float needs little memory."""
+    for start in range(0, height, STRIP):
+        yield slice(start, min(start + STRIP, height))
