@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "debayes needs Python 3.11 or newer; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo,peers,watch]" --group dev
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo,ncnn,onnxruntime,openvino,peers,watch]" --group dev
 	touch $@
 
 clean:

@@ -50,6 +50,14 @@ def test_white_clips() -> None:
     assert float(shoot(1.0, n=5, exposure=1.0, noise=0.8).mosaic.max()) == 1
 
 
+def test_full_photosites_are_alike() -> None:
+    """What is far above white fills a photosite whatever its noise: there is none in what the sensor gives."""
+    shot = shoot(1.0, exposure=1.0, noise=0.3)
+    green = cfa.pack(shot.mosaic)[:, 1:3]
+    assert bool((green == 1).all()) and bool((shot.clean[:, 1] == 1).all())
+    assert float(cfa.pack(shot.mosaic)[:, 0].std()) > 0
+
+
 @pytest.mark.parametrize(("bits", "depth"), [(0.0, 10), (1.0, 14)])
 def test_values_are_whole_steps(bits: float, depth: int) -> None:
     """The converter has so many bits, and a black level that is up to one step off."""

@@ -1,7 +1,7 @@
 """Virtual cameras: what a sensor makes of a picture. Training data of the raw networks come from them.
 
-The picture's linear colours become those of a camera with its own filters, exposed, clipped at white, with photon
-and read noise, rounded to the bits of a converter whose black level is a little off.
+The picture's linear colours become those of a camera with its own filters, exposed, with photon and
+read noise, rounded to the bits of a converter whose black level is a little off, and clipped at white.
 """
 
 from dataclasses import dataclass
@@ -59,21 +59,22 @@ def shoot(
     linear = torch.einsum("bij,bjhw->bihw", mix, color.decode_srgb(picture))
     gains = torch.stack((1.2 + 1.6 * balance[:, 0], torch.ones_like(balance[:, 0]), 1.1 + 1.5 * balance[:, 1]), 1)
     gains = gains[:, :, None, None]
-    clean = (linear * 2 ** (3 * exposure - 2) / gains).clamp_max(1)
+    light = linear * 2 ** (3 * exposure - 2) / gains
     # noise: the square of a normal number around the root of the electrons, which has their mean and, but for an
     # eighth of an electron, their variance, and leans like them
     gain = (2 * high * level.square()).square().clamp_min(1e-7)
     floor = (gain * 0.5 * 8**read).clamp_max(0.04).square()  # half an electron to four
-    signal = cfa.mosaic(clean)
+    signal = cfa.mosaic(light)
     electrons = signal / gain
     photons = (electrons.sqrt() + 0.5 * normal[:, :1]).square() - 0.25
     # where there are next to none, the square would have noise of its own
     photons = torch.where(electrons < 0.25, electrons + electrons.sqrt() * normal[:, :1], photons)
     noisy = gain * photons + floor.sqrt() * normal[:, 1:]
     steps = 2 ** (10 + 4 * bits)  # of a converter of 10 to 14 bits
-    wrong = cfa.mosaic((2 * black - 1).expand_as(clean)) / steps
+    wrong = cfa.mosaic((2 * black - 1).expand_as(light)) / steps
     mosaic = ((noisy + wrong) * steps).round() / steps
-    return Shot(clean, mosaic.clamp_max(1), gains, gain, floor)
+    # a photosite is full whatever the noise of the light that it could not take: clipped last, as in a camera
+    return Shot(light.clamp_max(1), mosaic.clamp_max(1), gains, gain, floor)
 
 
 # Where the later numbers begin, and how many they are.

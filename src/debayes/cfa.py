@@ -117,7 +117,7 @@ def interpolate(mosaic: Float[Tensor, "b 1 h w"], pattern: str = "RGGB") -> Floa
     return F.pixel_shuffle(planes, 2)[..., :height, :width]
 
 
-def _interpolation_kernel(pattern: str) -> Float[Tensor, "12 4 3 3"]:
+def interpolation_kernel(pattern: str) -> Float[Tensor, "12 4 3 3"]:
     """Weights (colour, y, x) <- (plane, cell row, cell column) of bilinear interpolation."""
     kernel = torch.zeros(3, 2, 2, 4, 3, 3)
     for c, color in enumerate(COLORS):
@@ -130,7 +130,7 @@ def _interpolation_kernel(pattern: str) -> Float[Tensor, "12 4 3 3"]:
     return kernel.view(12, 4, 3, 3)
 
 
-_INTERPOLATION = {pattern: _interpolation_kernel(pattern) for pattern in PATTERNS}
+_INTERPOLATION = {pattern: interpolation_kernel(pattern) for pattern in PATTERNS}
 
 
 @dataclass(frozen=True)

@@ -111,20 +111,28 @@ class Network(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.body: nn.Module = _UNet(config) if config.architecture == "unet" else _PaperNet(config)
+        self.body: nn.Module = UNet(config) if config.architecture == "unet" else _PaperNet(config)
 
     def forward(self, mosaic: Float[Tensor, "b 1 h w"]) -> NormalInverseGamma:
         base = cfa.interpolate(mosaic, "RGGB")
         # Centred on 0: half the rounding error where the convolutions run in bfloat16.
-        maps = self.body(cfa.pack(mosaic) - 0.5, base - 0.5).float()
-        residual, count, concentration, variance = maps.chunk(4, 1)
-        # softplus(_ONE) = 1, so a head of zeros gives Config's values. The variance is exponential where it is
+        return self.posterior(base, self.body(cfa.pack(mosaic) - 0.5, base - 0.5))
+
+    def inside(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> NormalInverseGamma:
+        """The posterior of some rows and columns."""
+        posterior: NormalInverseGamma = self(mosaic)
+        return posterior.map(lambda t: t[..., rows, columns])
+
+    def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b 12 h w"]) -> NormalInverseGamma:
+        """What the body's maps mean: a residual over the interpolated mosaic, and the three other parameters."""
+        residual, count, concentration, variance = maps.float().chunk(4, 1)
+        # softplus(ONE) = 1, so a head of zeros gives Config's values. The variance is exponential where it is
         # small, and starts at sigma 10/255. A concentration above 2 has the moments that `nig.merge` needs.
-        concentration = 2 + _FLOOR + (self.config.concentration - 2) * F.softplus(concentration + _ONE)
-        variance = _VARIANCE_FLOOR + F.softplus(variance + _START)
+        concentration = 2 + FLOOR + (self.config.concentration - 2) * F.softplus(concentration + ONE)
+        variance = VARIANCE_FLOOR + F.softplus(variance + START)
         return NormalInverseGamma(
             base.float() + residual,
-            _FLOOR + self.config.count * F.softplus(count + _ONE),
+            FLOOR + self.config.count * F.softplus(count + ONE),
             concentration,
             variance * (concentration - 1),
         )
@@ -160,10 +168,12 @@ class Network(nn.Module):
         return total / size**2 / 1e3
 
 
-_ONE = log(expm1(1.0))
-_START = log(expm1((10 / 255) ** 2))
-_FLOOR = 1e-3
-_VARIANCE_FLOOR = 1e-9
+# What `Network.posterior` adds to the maps: ahead of the softplus, where it makes 1 or a variance of (10/255)² of
+# nothing, and behind it, where it keeps the parameters away from 0.
+ONE = log(expm1(1.0))
+START = log(expm1((10 / 255) ** 2))
+FLOOR = 1e-3
+VARIANCE_FLOOR = 1e-9
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
@@ -193,7 +203,7 @@ def _stack(width: int, blocks: int) -> nn.Sequential:
     return nn.Sequential(*(_Residual(width) for _ in range(blocks)))
 
 
-class _UNet(nn.Module):
+class UNet(nn.Module):
     """Residual U-Net on the packed planes, with a thin tail at full resolution that sees the mosaic again."""
 
     def __init__(self, config: Config) -> None:
@@ -227,7 +237,8 @@ class _UNet(nn.Module):
             x = blocks(F.pixel_shuffle(grow(x), 2) + skips.pop())
         x = F.pixel_shuffle(self.unpack(x), 2)
         x = self.mix(x) + self.look(base)  # one convolution of both, but with channel counts that matrix units like
-        return torch.as_tensor(self.maps(F.relu(self.tail(x))))
+        maps: Tensor = self.maps(F.relu(self.tail(x)))
+        return maps
 
 
 class _DenseBlock(nn.Module):
@@ -274,4 +285,5 @@ class _PaperNet(nn.Module):
 
     def forward(self, planes: Tensor, base: Tensor) -> Tensor:
         x = self.head(planes)
-        return torch.as_tensor(self.maps(F.pixel_shuffle(self.join(self.groups(x)) + x, 2)))
+        maps: Tensor = self.maps(F.pixel_shuffle(self.join(self.groups(x)) + x, 2))
+        return maps

@@ -3,11 +3,14 @@
 A tile's window of photosites is gathered by index: reflection beyond the border, the alignment to RGGB and the
 symmetries of the ensemble are all choices of indices, so nothing is ever padded or flipped as a whole and the
 memory needed is that of a tile. A window reaches a receptive radius beyond its tile and starts on the network's
-own grid, so the tiles equal the whole picture to float rounding.
+own grid, so the tiles equal the whole picture to float rounding. All windows of a picture have the same size.
+
+The mosaic goes to the network's device once, and nothing in the loop waits for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,19 +18,31 @@ from torch import Tensor
 
 from debayes import cfa, heap, nig
 from debayes.cfa import Symmetry
-from debayes.model import Config, Network
+from debayes.model import Config
 from debayes.nig import NormalInverseGamma
 
 # Photosites of reflected border around the picture: what lies beyond is zeros, as at the edges of training
 # patches. Rounded up to the network's stride.
 BORDER = 16
 
-# The side of a tile, in photosites, if none is asked for: wild-s then needs about 1 GiB.
-TILE = 1024
+# The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
+# at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
+TILE = 1536
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """What runs a network on windows of photosites: a `Network` itself, or an `engine.Engine`."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def device(self) -> torch.device: ...
+    def inside(self, mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma: ...
 
 
 def restore(
-    network: Network,
+    network: Runner,
     mosaic: Float[Tensor, "*batch 1 h w"],
     pattern: str = "RGGB",
     *,
@@ -39,19 +54,30 @@ def restore(
 
     The mosaic has 0 = black and 1 = white, in the domain the network was trained in; any Bayer pattern, any size
     from 2x2. `tile` bounds the memory, `ensemble` averages over the eight symmetries, `progress` is told the
-    share that is done. All four maps take 48 bytes a pixel; `restore_tiles` gives them piece by piece.
+    share that is done. All four maps take 48 bytes a pixel; `restore_tiles` gives them piece by piece, and
+    `restore_image` the image alone.
     """
-    tiles = restore_tiles(network, mosaic, pattern, ensemble=ensemble, tile=tile, progress=progress)
-    *batch, _, height, width = mosaic.shape
-    whole = NormalInverseGamma(*(mosaic.new_empty(*batch, 3, height, width) for _ in range(4)))
-    for rows, columns, part in tiles:
-        for name in ("loc", "count", "concentration", "rate"):
-            getattr(whole, name)[..., rows, columns] = getattr(part, name)
-    return whole
+    tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
+    return NormalInverseGamma(*_assemble(tiles, mosaic, network.device, ("loc", "count", "concentration", "rate")))
+
+
+def restore_image(
+    network: Runner,
+    mosaic: Float[Tensor, "*batch 1 h w"],
+    pattern: str = "RGGB",
+    *,
+    ensemble: bool = False,
+    tile: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Float[Tensor, "*batch 3 h w"]:
+    """The mean of `restore` alone: a quarter of its memory."""
+    return _assemble(_start(network, mosaic, pattern, ensemble, tile, progress), mosaic, network.device, ("loc",))[
+        0
+    ]
 
 
 def restore_tiles(
-    network: Network,
+    network: Runner,
     mosaic: Float[Tensor, "*batch 1 h w"],
     pattern: str = "RGGB",
     *,
@@ -60,22 +86,84 @@ def restore_tiles(
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     """The same as `restore`, tile by tile in reading order: (rows, columns, their posterior)."""
+    tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
+    return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
+
+
+def _start(
+    network: Runner,
+    mosaic: Tensor,
+    pattern: str,
+    ensemble: bool,
+    tile: int | None,
+    progress: Callable[[float], None] | None,
+) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+    """The tiles, on the network's device, of what was asked for, or an error at once."""
     cfa.check_pattern(pattern)
     if mosaic.ndim < 3 or mosaic.shape[-3] != 1 or not mosaic.is_floating_point():
         raise ValueError(f"a mosaic is a float tensor (1, h, w), not {tuple(mosaic.shape)} of {mosaic.dtype}")
-    if not bool(mosaic.isfinite().all()):
-        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
     height, width = mosaic.shape[-2:]
     if min(height, width) < 2:
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
         raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
+    here = mosaic.to(network.device, torch.float32, non_blocking=True)
+    if not bool(here.isfinite().all()):
+        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
-    return _tiles(network, mosaic, pattern, symmetries, TILE if tile is None else tile, progress)
+    side = default_tile(network) if tile is None else tile
+    return _tiles(network, here, pattern, symmetries, side, progress)
+
+
+def default_tile(network: Runner) -> int:
+    """The side of a tile if none is asked for: on a GPU what half of its free memory holds, up to 25 megapixels."""
+    if network.device.type != "cuda":
+        return TILE
+    free, _ = torch.cuda.mem_get_info(network.device)
+    # About five features of the widest kind, at full resolution in half precision, are in memory at once.
+    width = max(network.config.tail, network.config.widths[0] // 2)
+    pixels = min(40e6, 0.5 * free / (10 * width + 100))
+    return max(int(pixels**0.5) - 2 * network.config.receptive_radius, 256)
+
+
+def _assemble(
+    tiles: Iterator[tuple[slice, slice, NormalInverseGamma]],
+    mosaic: Tensor,
+    device: torch.device,
+    names: Sequence[str],
+) -> list[Tensor]:
+    """The named maps of all tiles as whole pictures, on the mosaic's device and of its type.
+
+    From a GPU they come through pinned memory, a band of tiles while the next one is computed.
+    """
+    *batch, _, height, width = mosaic.shape
+    shape = (*batch, 3, height, width)
+    if device.type != "cuda" or mosaic.device == device:
+        whole = [mosaic.new_empty(shape) for _ in names]
+        for rows, columns, part in tiles:
+            for name, target in zip(names, whole, strict=True):
+                target[..., rows, columns] = getattr(part, name)
+        return whole
+    there = [torch.empty(shape, device=device, dtype=mosaic.dtype) for _ in names]
+    whole = [torch.empty(shape, dtype=mosaic.dtype, pin_memory=True) for _ in names]
+    copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    for rows, columns, part in tiles:
+        for name, target in zip(names, there, strict=True):
+            target[..., rows, columns] = getattr(part, name)
+        if columns.stop == width:  # a band is whole
+            copies.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(copies):
+                for source, target in zip(there, whole, strict=True):
+                    for plane, image in zip(
+                        source.view(-1, height, width), target.view(-1, height, width), strict=True
+                    ):
+                        image[rows].copy_(plane[rows], non_blocking=True)
+    copies.synchronize()
+    return whole
 
 
 def _tiles(
-    network: Network,
+    network: Runner,
     mosaic: Tensor,
     pattern: str,
     symmetries: Sequence[Symmetry],
@@ -84,20 +172,21 @@ def _tiles(
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
-    boxes = [(rows, columns) for rows in _split(height, tile) for columns in _split(width, tile)]
-    done = 0
+    pieces = (_split(height, tile), _split(width, tile))
+    turned = [_turn(network.config, symmetry, pattern, pieces, (height, width)) for symmetry in symmetries]
+    done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
     with heap.keep() as tidy:
-        for rows, columns in boxes:
-            if columns.start == 0:
-                tidy()
-            posteriors = []
-            for symmetry in symmetries:
-                posteriors.append(_restore_tile(network, flat, pattern, rows, columns, symmetry))
-                done += 1
-                if progress is not None:
-                    progress(done / (len(boxes) * len(symmetries)))
-            merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
-            yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
+        for i, rows in enumerate(pieces[0]):
+            tidy()
+            for j, columns in enumerate(pieces[1]):
+                posteriors = []
+                for symmetry, (row_windows, column_windows) in zip(symmetries, turned, strict=True):
+                    posteriors.append(_restore_tile(network, flat, row_windows[i], column_windows[j], symmetry))
+                    done += 1
+                    if progress is not None:
+                        progress(done / total)
+                merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
+                yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
 
 
 def _split(size: int, tile: int) -> list[slice]:
@@ -107,45 +196,52 @@ def _split(size: int, tile: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-@torch.inference_mode()
-def _restore_tile(
-    network: Network, mosaic: Tensor, pattern: str, rows: slice, columns: slice, symmetry: Symmetry
-) -> NormalInverseGamma:
-    """The posterior of the pixels rows x columns, computed through a symmetry."""
-    height, width = mosaic.shape[-2:]
-    extents = [(rows.start, rows.stop, height), (columns.start, columns.stop, width)]
+# The photosites of a window along one axis, as indices into the mosaic, and where in the window its tile is.
+Window = tuple[Tensor, slice]
+
+
+def _turn(
+    config: Config, symmetry: Symmetry, pattern: str, pieces: tuple[list[slice], list[slice]], size: tuple[int, int]
+) -> tuple[list[Window], list[Window]]:
+    """The windows of all pieces of the rows and of the columns, as a symmetry shows them to the network."""
+    offsets = cfa.red_offset(symmetry.pattern(pattern, *size))
     flips = (symmetry.flip_rows, symmetry.flip_columns)
-    offsets = cfa.red_offset(symmetry.pattern(pattern, height, width))
-    if symmetry.transpose:
-        extents.reverse()
-    indices, crops = [], []
-    for (start, stop, size), flip, offset in zip(extents, flips, offsets, strict=True):
-        if flip:
-            start, stop = size - stop, size - start
-        low, high = _window(network.config, start, stop, size, offset)
-        index = cfa.reflect(torch.arange(low, high), size)
-        indices.append(size - 1 - index if flip else index)
-        crops.append(slice(start - low, stop - low))
-    if symmetry.transpose:
-        indices.reverse()
-    window = mosaic[..., indices[0][:, None].to(mosaic.device), indices[1].to(mosaic.device)]
-    if symmetry.transpose:
-        window = window.mT
-    posterior: NormalInverseGamma = network(window.to(network.device, torch.float32).contiguous())
-    # The tile is cut out of the window before the symmetry is undone: what is turned back is small.
-    return posterior.map(lambda t: symmetry.undo(t[..., crops[0], crops[1]]).to(mosaic))
+    rows, columns = (1, 0) if symmetry.transpose else (0, 1)
+    return (
+        _windows(config, pieces[0], size[0], offsets[rows], flips[rows]),
+        _windows(config, pieces[1], size[1], offsets[columns], flips[columns]),
+    )
 
 
-def _window(config: Config, start: int, stop: int, size: int, offset: int) -> tuple[int, int]:
-    """First and last + 1 photosite that the pixels [start, stop) of one axis need, on the network's grid.
+def _windows(config: Config, pieces: list[slice], size: int, offset: int, flip: bool) -> list[Window]:
+    """The windows of the pieces of one axis, all of the same length.
 
-    The grid starts a border and `offset` photosites before the picture, where the first red one is; a window is
-    cut where the picture with its border ends, so that every tile sees the same surroundings as the whole.
+    The network's grid starts a border and `offset` photosites before the picture, where the first red one is. No
+    window reaches beyond the picture with its border, so that every tile sees the same surroundings as the whole.
     """
     stride, reach = config.stride, config.receptive_radius
     border = -(-BORDER // stride) * stride
     origin = -border - offset
     end = origin + -(-(size + border - origin) // stride) * stride
-    low = origin + max(0, start - reach - origin) // stride * stride
-    high = origin + -(-(stop + reach - origin) // stride) * stride
-    return low, min(high, end)
+    spans = [(size - p.stop, size - p.start) if flip else (p.start, p.stop) for p in pieces]
+    lows = [origin + max(0, start - reach - origin) // stride * stride for start, _ in spans]
+    highs = [min(origin + -(-(stop + reach - origin) // stride) * stride, end) for _, stop in spans]
+    length = max(high - low for low, high in zip(lows, highs, strict=True))
+    windows = []
+    for (start, stop), low in zip(spans, lows, strict=True):
+        first = min(low, end - length)
+        index = cfa.reflect(torch.arange(first, first + length), size)
+        windows.append((size - 1 - index if flip else index, slice(start - first, stop - first)))
+    return windows
+
+
+@torch.inference_mode()
+def _restore_tile(
+    network: Runner, mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry
+) -> NormalInverseGamma:
+    """The posterior of the pixels of a tile, computed through a symmetry."""
+    window = mosaic[..., rows[0][:, None].to(mosaic.device), columns[0].to(mosaic.device)]
+    crops = (rows[1], columns[1])
+    if symmetry.transpose:
+        window, crops = window.mT, (columns[1], rows[1])
+    return network.inside(window.contiguous(), *crops).map(symmetry.undo)

@@ -1,0 +1,475 @@
+"""Engines: ways to run a network on tiles. All give the same pixels, some several times sooner.
+
+`prepare` turns a network into an engine; `restoration` takes either. "auto" is the one that `MEASURED` says is
+done first, of those that are installed. Before an engine is used it restores a small tile: if the result is not the
+network's own, it is not used and a warning says so.
+"""
+
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from debayes import cfa, exchange, graph
+from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Sum
+from debayes.model import Config, Network
+from debayes.nig import NormalInverseGamma
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A network and a way to run it. Stands for the network wherever tiles are restored."""
+
+    name: str
+    """How it is run: one of `NAMES`."""
+    network: Network
+    """What is run."""
+    run: "Run"
+    """From mosaics (b, 1, h, w), on the network's device, to the posterior of some rows and columns."""
+
+    @property
+    def config(self) -> Config:
+        """The shape of the network."""
+        return self.network.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where mosaics are taken."""
+        return self.network.device
+
+    def inside(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> NormalInverseGamma:
+        """The posterior of some rows and columns of a mosaic, not too near to its border."""
+        return self.run(mosaic, rows, columns)
+
+
+class Disagreement(UserWarning):
+    """An engine gave other pixels than the network itself, or none."""
+
+
+# What each engine needs to be installed beside PyTorch.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "eager": (),
+    "half": (),
+    "compile": (),
+    "ncnn": ("ncnn",),
+    "onnxruntime": ("onnx", "onnxruntime"),
+    "openvino": ("onnx", "openvino"),
+}
+NAMES = ("auto", *NEEDS)
+
+# Seconds to get ready, then megapixels a second, by device and for networks like wild-s (up to 200 thousand
+# multiplications a pixel) and like wild-l, as `benchmarks/speed.py` measured them on two cores of a server with
+# AVX-512, and on an H200. They differ from machine to machine, their order hardly does.
+MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
+    ("cpu", "small"): {
+        "half": (0.1, 1.8),
+        "ncnn": (0.1, 1.0),
+        "eager": (0.1, 0.85),
+        "openvino": (0.3, 0.8),
+        "onnxruntime": (0.2, 0.7),
+        "compile": (60.0, 0.9),
+    },
+    ("cpu", "large"): {
+        "half": (0.2, 0.3),
+        "ncnn": (0.5, 0.25),
+        "eager": (0.1, 0.15),
+        "openvino": (0.6, 0.14),
+        "onnxruntime": (0.5, 0.13),
+        "compile": (60.0, 0.15),
+    },
+    ("cuda", "small"): {"half": (1.0, 500.0), "compile": (15.0, 1100.0)},
+    ("cuda", "large"): {"half": (1.0, 190.0), "compile": (20.0, 340.0)},
+}
+
+# Rows of cells that are done at a time at full resolution.
+STRIP = 96
+
+
+def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0) -> Engine:
+    """An engine for a network, on the device where it is; "auto" for the one that is done first.
+
+    `megapixels` says how much there is to do: an engine that takes long to get ready pays only if it is much. An
+    engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network as it
+    is then, and a `Disagreement` is warned of.
+    """
+    if name not in NAMES:
+        raise ValueError(f"there is no engine {name!r}: there are {', '.join(NAMES)}")
+    if name != "auto":
+        _check_installed(name, network.device)
+        return _try(network, name) or Engine("eager", network, _eager(network))
+    for candidate in rank(network, megapixels):
+        found = _try(network, candidate)
+        if found is not None:
+            return found
+    return Engine("eager", network, _eager(network))
+
+
+def rank(network: Network, megapixels: float) -> list[str]:
+    """The engines that can run here, the soonest done first, by what was measured."""
+    size = "small" if network.kmac_per_pixel < 200 else "large"
+    times = {
+        name: ready + megapixels / speed
+        for name, (ready, speed) in MEASURED.get((network.device.type, size), {}).items()
+        if available(name, network.device)
+    }
+    return sorted(times, key=times.__getitem__)
+
+
+def available(name: str, device: torch.device) -> bool:
+    """Whether an engine can run on a device with what is installed."""
+    try:
+        _check_installed(name, device)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_installed(name: str, device: torch.device) -> None:
+    if name == "half" and not _halves(device):
+        raise ValueError(f"this {device.type} device has no units for half precision: leave the choice to auto")
+    if NEEDS[name] and device.type != "cpu":
+        raise ValueError(f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto")
+    missing = [module for module in NEEDS[name] if find_spec(module) is None]
+    if missing:
+        raise ValueError(f'the engine {name} needs {missing[0]}: pip install "debayes[{name}]"')
+
+
+def _halves(device: torch.device) -> bool:
+    """Whether a device multiplies numbers of half precision faster: GPUs do, and newer CPUs with bfloat16 units."""
+    if device.type == "cpu":
+        units = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return any(getattr(torch.cpu, unit, bool)() for unit in units)
+    return device.type == "cuda"
+
+
+def _try(network: Network, name: str) -> Engine | None:
+    """The engine, if it gives the network's own pixels."""
+    makers = {
+        "eager": _eager,
+        "half": _half,
+        "compile": _compiled,
+        "ncnn": _ncnn,
+        "onnxruntime": _onnxruntime,
+        "openvino": _openvino,
+    }
+    try:
+        engine = Engine(name, network, makers[name](network))
+        complaint = check(engine)
+    except Exception as error:  # whatever a runtime may throw on a machine it does not like
+        complaint = f"{type(error).__name__}: {error}".splitlines()[0]
+    if complaint is None:
+        return engine
+    warnings.warn(f"the engine {name} is not used: {complaint}", Disagreement, stacklevel=3)
+    return None
+
+
+def check(engine: Engine) -> str | None:
+    """What is wrong with an engine's pixels on a small tile, if anything is: the self-test.
+
+    It agrees to 1e-4, noise and doubt too. In half precision, which is what GPUs are run in, the root of the mean
+    squared difference is below 1e-3: that costs 0.01 dB where the error itself is that of 33.5 dB.
+    """
+    y, x = torch.meshgrid(torch.arange(144), torch.arange(176), indexing="ij")
+    scene = 0.5 + 0.4 * torch.sin(x * y / 900) * torch.cos(x / 17)
+    noise = 0.04 * torch.randn(144, 176, generator=torch.Generator().manual_seed(0))
+    mosaic = (scene + noise)[None, None].to(engine.device)
+    with torch.inference_mode():
+        rows, columns = slice(16, 128), slice(18, 151)
+        expected, got = engine.network.inside(mosaic, rows, columns), engine.inside(mosaic, rows, columns)
+    pairs = [
+        (expected.mean, got.mean),
+        (expected.noise_variance.sqrt(), got.noise_variance.sqrt()),
+        (expected.mean_variance.sqrt(), got.mean_variance.sqrt()),
+    ]
+    for what, (right, found) in zip(("picture", "noise map", "doubt map"), pairs, strict=True):
+        error = (right - found).abs()
+        worst, limit = (
+            (float(error.square().mean().sqrt()), 1e-3)
+            if engine.name == "half" or engine.device.type == "cuda"
+            else (float(error.max()), 1e-4)
+        )
+        if not worst <= limit:
+            return f"its {what} is {worst:.1e} off in a test, where {limit:g} is allowed"
+    return None
+
+
+Run = Callable[[Tensor, slice, slice], NormalInverseGamma]
+
+
+def _eager(network: Network) -> Run:
+    """PyTorch, in stages if it is a U-Net."""
+    if network.config.architecture == "unet":
+        return _staged(network, lambda module: module)
+    return network.inside
+
+
+def _half(network: Network) -> Run:
+    """PyTorch in half precision, the heads in single: float16 on a GPU, bfloat16 in stages on a CPU."""
+    if network.device.type == "cuda":
+        return _cropped(_fused(network))
+    if network.config.architecture == "unet":
+        return _staged(network, _bfloat16)
+    return _whole(network, _bfloat16(network.body))
+
+
+def _bfloat16(module: nn.Module) -> Callable[..., Any]:
+    """A module that takes anything and works in bfloat16, channels last."""
+    layout = torch.channels_last
+    copied = deepcopy(module).bfloat16().to(memory_format=layout)  # type: ignore[call-overload]  # torch forgot it
+    return lambda *inputs: copied(*(t.bfloat16().contiguous(memory_format=layout) for t in inputs))
+
+
+def _ncnn(network: Network) -> Run:
+    """ncnn, whose Winograd convolutions multiply four times less; in stages if it is a U-Net."""
+    if network.config.architecture == "unet":
+        return _staged(network, lambda module: _ncnn_net(graph.trace(module)))
+    return _whole(network, _ncnn_net(graph.trace(network.body)))
+
+
+def _whole(network: Network, body: Callable[..., Any]) -> Run:
+    """A body on all of the window, the heads on what is asked for."""
+
+    def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
+        base = cfa.interpolate(mosaic)
+        maps = body(cfa.pack(mosaic) - 0.5, base - 0.5)
+        return network.posterior(base[..., rows, columns], maps[..., rows, columns])
+
+    return run
+
+
+def _staged(network: Network, build: Callable[[nn.Module], Callable[..., Any]]) -> Run:
+    """A U-Net stage by stage, each on no more of the window than the pixels that are asked for need.
+
+    The way down sees all of it. The less a stage still looks aside, the less it is given, and at full resolution,
+    where a pixel needs most memory, it is given that strip by strip.
+    """
+    folded = graph.fold(network)
+    descend, finish = build(folded.descent), build(folded.tail)
+    climbs = [build(climb) for climb in folded.climbs]
+    reach, convolutions = folded.tail.reach, 2 * network.config.blocks
+
+    def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
+        planes = cfa.pack(mosaic) - 0.5
+        height, width = planes.shape[2:]
+        inner = (_halve(rows), _halve(columns))
+        given = [(_grow(inner[0], reach, height), _grow(inner[1], reach, width))]  # by each level to the one above
+        for level in range(len(climbs)):
+            down, across = given[-1]
+            needed = _grow(down, convolutions, height >> level), _grow(across, convolutions, width >> level)
+            given.append((_halve(needed[0]), _halve(needed[1])))
+        x, *skips = descend(planes)
+        x = x[..., *given[-1]]
+        for level in reversed(range(len(climbs))):
+            around = [slice(2 * part.start, 2 * part.stop) for part in given[level + 1]]
+            x = climbs[level](x, skips.pop()[..., *around])
+            x = x[..., *(_within(part, outer) for part, outer in zip(given[level], around, strict=True))]
+        down, across = given[0]
+        parts = []
+        for start in range(inner[0].start, inner[0].stop, STRIP):
+            strip = slice(start, min(start + STRIP, inner[0].stop))
+            outer = _grow(strip, reach, height)
+            maps = finish(x[:, :, _within(outer, down)], planes[:, :, outer, across])
+            base = cfa.interpolate(
+                mosaic[:, :, 2 * outer.start : 2 * outer.stop, 2 * across.start : 2 * across.stop]
+            )
+            top, end = max(rows.start, 2 * strip.start), min(rows.stop, 2 * strip.stop)
+            place = (
+                slice(top - 2 * outer.start, end - 2 * outer.start),
+                slice(columns.start - 2 * across.start, columns.stop - 2 * across.start),
+            )
+            parts.append(network.posterior(base[..., *place], maps[..., *place]))
+        return NormalInverseGamma(
+            *(torch.cat([getattr(part, name) for part in parts], 2) for name in exchange.MAPS)
+        )
+
+    return run
+
+
+def _halve(part: slice) -> slice:
+    """The cells, twice as large, that cover some cells or photosites."""
+    return slice(part.start // 2, -(-part.stop // 2))
+
+
+def _grow(part: slice, by: int, size: int) -> slice:
+    """A part with so many more cells on either side, as far as there are any."""
+    return slice(max(0, part.start - by), min(size, part.stop + by))
+
+
+def _within(part: slice, outer: slice) -> slice:
+    """A part of something of which there is no more than `outer`."""
+    return slice(part.start - outer.start, part.stop - outer.start)
+
+
+@cache
+def _pools() -> tuple[Any, Any]:
+    """Memory that ncnn keeps from tile to tile, for features and for what it needs while it works."""
+    import ncnn
+
+    pools = (ncnn.PoolAllocator(), ncnn.PoolAllocator())
+    for pool in pools:
+        pool.set_size_compare_ratio(0.0)  # any block that is large enough will do
+    return pools
+
+
+def _ncnn_net(steps: Graph) -> Callable[..., Tensor]:
+    """What runs the steps in ncnn on batches of its inputs."""
+    import ncnn
+    import numpy as np
+
+    net = ncnn.Net()
+    net.opt.num_threads = torch.get_num_threads()
+    net.opt.blob_allocator, net.opt.workspace_allocator = _pools()
+    net.opt.use_winograd63_convolution = False  # less exact than 4x4, and no faster
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_packed = net.opt.use_bf16_storage = False
+    with TemporaryDirectory() as folder:
+        text, data = exchange.build_ncnn(steps)
+        parameters, weights = Path(folder, "net.param"), Path(folder, "net.bin")
+        parameters.write_text(text)
+        weights.write_bytes(data)
+        if net.load_param(str(parameters)) or net.load_model(str(weights)):
+            raise RuntimeError("ncnn could not read what was written for it")
+
+    order = [step.output for step in steps.steps]
+
+    def run(*inputs: Tensor) -> Any:
+        results = []
+        for arrays in zip(*inputs, strict=True):
+            extractor = net.create_extractor()
+            held = [
+                array.contiguous().numpy() for array in arrays
+            ]  # ncnn looks at their memory, and does not own it
+            for name, array in zip(steps.inputs, held, strict=True):
+                extractor.input(name, ncnn.Mat(array))
+            found = {}
+            for name in sorted(steps.outputs, key=order.index):  # as they come, or it would start again for each
+                failed, found[name] = extractor.extract(name)
+                if failed:
+                    raise RuntimeError("ncnn failed, for want of memory perhaps: try a smaller tile")
+            results.append([torch.from_numpy(np.array(found[name])) for name in steps.outputs])
+        outputs = [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return run
+
+
+def _onnxruntime(network: Network) -> Run:
+    """ONNX Runtime on the CPU, with what `debayes export` writes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    model = exchange.build_onnx(network, {}).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(mosaic: Tensor) -> NormalInverseGamma:
+        found = session.run(list(exchange.MAPS), {"mosaic": mosaic.numpy()})
+        return NormalInverseGamma(*(torch.from_numpy(array) for array in found))
+
+    return _cropped(run)
+
+
+def _openvino(network: Network) -> Run:
+    """OpenVINO on the CPU, in single precision, with what `debayes export` writes."""
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    model = core.compile_model(
+        core.read_model(exchange.build_onnx(network, {}).SerializeToString()), "CPU", settings
+    )
+
+    def run(mosaic: Tensor) -> NormalInverseGamma:
+        found = model(mosaic.numpy())
+        # What it gives is its own memory, which the next tile overwrites.
+        return NormalInverseGamma(*(torch.from_numpy(found[name].copy()) for name in exchange.MAPS))
+
+    return _cropped(run)
+
+
+def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
+    """For what gives a posterior of all pixels."""
+    return lambda mosaic, rows, columns: run(mosaic).map(lambda t: t[..., rows, columns])
+
+
+def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
+    """The convolutions in half precision with their rectifiers fused, the heads in single precision."""
+    unet = network.config.architecture == "unet"
+    steps = graph.trace(graph.fold(network) if unet else network.body)
+    arrays = {
+        s.output: (s.weight.half().contiguous(memory_format=torch.channels_last), s.bias.half())
+        for s in steps.steps
+        if isinstance(s, Convolution)
+    }
+
+    def run(mosaic: Tensor) -> NormalInverseGamma:
+        base = cfa.interpolate(mosaic)
+        inputs = [
+            t.half().contiguous(memory_format=torch.channels_last) for t in (cfa.pack(mosaic) - 0.5, base - 0.5)
+        ]
+        return network.posterior(base, _replay(steps, arrays, inputs[: len(steps.inputs)]))
+
+    return run
+
+
+def _replay(steps: Graph, arrays: dict[str, tuple[Tensor, Tensor]], inputs: list[Tensor]) -> Tensor:
+    """What the steps make of the inputs."""
+    values = dict(zip(steps.inputs, inputs, strict=True))
+    last = {name: i for i, step in enumerate(steps.steps) for name in graph.inputs_of(step)}
+    for i, step in enumerate(steps.steps):
+        if isinstance(step, Convolution):
+            weight, bias = arrays[step.output]
+            x = values[step.input]
+            if step.rectified:
+                result = _rectified_convolution(x, weight, bias, step.stride, step.padding)
+            else:
+                # The bias is added with what follows: cuDNN would need a pass of its own for it.
+                result = F.conv2d(x, weight, None, step.stride, step.padding) + bias.view(-1, 1, 1)
+        elif isinstance(step, Sum):
+            result = values[step.inputs[0]] + values[step.inputs[1]]
+        elif isinstance(step, Rectifier):
+            result = F.relu(values[step.input])
+        elif isinstance(step, Shuffle):
+            result = F.pixel_shuffle(values[step.input], 2).contiguous(memory_format=torch.channels_last)
+        else:
+            result = torch.cat([values[name] for name in step.inputs], 1)
+        values[step.output] = result
+        for name in graph.inputs_of(step):
+            if last[name] == i:
+                values.pop(name, None)
+    return values[steps.outputs[0]]
+
+
+@torch.library.custom_op("debayes::rectified_convolution", mutates_args=())
+def _rectified_convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
+    """relu(convolution) in one pass where cuDNN has it."""
+    if x.is_cuda:
+        return torch.cudnn_convolution_relu(x, weight, bias, [stride] * 2, [padding] * 2, [1, 1], 1)
+    return F.relu(F.conv2d(x, weight, bias, stride, padding)).contiguous(memory_format=torch.channels_last)
+
+
+@_rectified_convolution.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
+    return F.conv2d(x, weight, bias, stride, padding).contiguous(memory_format=torch.channels_last)
+
+
+def _compiled(network: Network) -> Run:
+    """torch.compile: on a GPU, of the fused steps in half precision."""
+    if network.device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        return _cropped(torch.compile(_fused(network), dynamic=False))
+    return (
+        _staged(network, torch.compile)
+        if network.config.architecture == "unet"
+        else _whole(network, torch.compile(network.body))
+    )
