@@ -12,6 +12,7 @@ import pytest
 import rawpy
 
 from debayes import batch, image, mosaics, scenes
+from debayes.darkroom import Settings
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +70,14 @@ def test_plan_refuses(folder: Path) -> None:
 def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
     """Each bad file has its sentence, the others are developed; the second time they are there already."""
     jobs = batch.plan([folder], folder / "out", ".dng")
-    outcomes = list(batch.run(jobs, "raw-s", {"tile": 64}, processes=processes))
+    outcomes = list(batch.run(jobs, "raw-s", Settings(tile=64), processes=processes))
     errors = {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error}
     assert set(errors) == {"short.dng", "empty.nef", "words.cr2"}
     assert all(name in error for name, error in errors.items())
     written = sorted(path.relative_to(folder / "out").as_posix() for path in (folder / "out").rglob("*.*"))
     assert written == ["a-debayes.dng", "b-debayes.dng", "below/c-debayes.dng"]
     times = [path.stat().st_mtime_ns for path in sorted((folder / "out").glob("*.dng"))]
-    again = list(batch.run(jobs, "raw-s", {}, processes=processes))
+    again = list(batch.run(jobs, "raw-s", Settings(), processes=processes))
     assert sum(outcome.skipped for outcome in again) == 3
     assert [path.stat().st_mtime_ns for path in sorted((folder / "out").glob("*.dng"))] == times
 
@@ -93,7 +94,7 @@ def test_a_crash_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     monkeypatch.setenv("PYTHONPATH", str(folder))
     jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "abc"]
-    outcomes = list(batch.run(jobs, "raw-s", {}, processes=2))
+    outcomes = list(batch.run(jobs, "raw-s", Settings(), processes=2))
     assert {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error} == {
         "b.DNG": f"{folder / 'b.DNG'}: its decoding crashed; the file is damaged"
     }

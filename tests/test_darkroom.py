@@ -191,7 +191,7 @@ def test_linear_dng(network: Network, shot: Path) -> None:
 @pytest.mark.parametrize("strength", [0.0, 0.6])
 def test_strength_in_a_file(network: Network, shot: Path, strength: float) -> None:
     """What the library keeps of the noise, the file keeps."""
-    darkroom.develop_file(network, shot, shot.parent / "out.dng", strength=strength)
+    darkroom.develop_file(network, shot, shot.parent / "out.dng", darkroom.Settings(strength=strength))
     expected = development.develop(network, raw.read(shot), strength=strength).picture.clamp(0, 1)
     with rawpy.imread(str(shot.parent / "out.dng")) as back:
         found = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32) / 65535).permute(2, 0, 1)
@@ -203,7 +203,7 @@ def test_strength_in_a_file(network: Network, shot: Path, strength: float) -> No
 def test_rendered(network: Network, shot: Path, ending: str, space: str) -> None:
     """Upright pictures with a colour profile and EXIF."""
     target = shot.parent / f"out{ending}"
-    darkroom.develop_file(network, shot, target, space=space)
+    darkroom.develop_file(network, shot, target, darkroom.Settings(space=space))
     shown = image.read(target)
     assert shown.shape == (3, 127, 151) and 0.2 < float(shown.mean()) < 0.6
     with Image.open(target) as opened:
@@ -225,7 +225,7 @@ def test_upright(number: int) -> None:
 
 def test_maps_and_crop(network: Network, shot: Path) -> None:
     """Maps beside the picture, four files more; a maker's crop is cut out of what is rendered."""
-    answer = darkroom.develop_file(network, shot, shot.parent / "out.png", with_maps=True)
+    answer = darkroom.develop_file(network, shot, shot.parent / "out.png", darkroom.Settings(with_maps=True))
     names = [Path(path).name for path in answer["written"]]
     assert names == ["out.png", "out.noise.tiff", "out.noise.png", "out.doubt.tiff", "out.doubt.png"]
     with tifffile.TiffFile(shot.parent / "out.noise.tiff") as file:
@@ -239,7 +239,7 @@ def test_maps_and_crop(network: Network, shot: Path) -> None:
 
 def test_adapt_leaves_known_noise_alone(network: Network, shot: Path) -> None:
     """A raw like those of the training needs no adapting."""
-    answer = darkroom.develop_file(network, shot, shot.parent / "out.dng", adapt=5)
+    answer = darkroom.develop_file(network, shot, shot.parent / "out.dng", darkroom.Settings(adapt=5))
     assert answer["adapted"]["steps"] == 0
 
 
@@ -280,10 +280,10 @@ def test_refusals(network: Network, shot: Path) -> None:
     with pytest.raises(ValueError, match="is the raw itself"):
         darkroom.develop_file(network, shot, shot)
     with pytest.raises(ValueError, match="strength is from 0"):
-        darkroom.develop_file(network, shot, shot.parent / "out.dng", strength=1.5)
+        darkroom.develop_file(network, shot, shot.parent / "out.dng", darkroom.Settings(strength=1.5))
     for stops in (float("nan"), 100.0):
         with pytest.raises(ValueError, match="at most 10 stops"):
-            darkroom.develop_file(network, shot, shot.parent / "out.png", exposure=stops)
+            darkroom.develop_file(network, shot, shot.parent / "out.png", darkroom.Settings(exposure=stops))
     with pytest.raises(FileNotFoundError, match="does not exist"):
         darkroom.develop_file(network, shot, shot.parent / "no" / "out.dng")
 

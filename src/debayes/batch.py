@@ -2,20 +2,24 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from debayes import darkroom, raw, weights
-
-if TYPE_CHECKING:
-    from debayes.model import Network
+from debayes.darkroom import Settings
+from debayes.engine import Engine, prepare
 
 # What the name of a developed file ends with, before its ending: a folder can be developed twice.
 MARK = "-debayes"
+
+# Megapixels of a file that has not been read yet.
+USUAL = 24.0
 
 
 @dataclass(frozen=True)
@@ -72,17 +76,19 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
 def run(
     jobs: Sequence[Job],
     model: str | Path,
-    options: Mapping[str, Any],
+    settings: Settings,
     *,
     device: str = "cpu",
+    engine: str = "auto",
     processes: int = 1,
     overwrite: bool = False,
     progress: Callable[[Job, float], None] | None = None,
 ) -> Iterator[Outcome]:
     """Develop the files, and say of each what became of it, as they are done.
 
-    Pictures that are there are kept, unless they are to be overwritten. With several processes, each has its share
-    of the cores, and progress is told of whole files only.
+    Pictures that are there are kept, unless they are to be overwritten. While a picture is restored, the next raw
+    is read and the last picture written. With several processes, each has its share of the cores, and progress is
+    told of whole files only.
     """
     todo = []
     for job in jobs:
@@ -91,47 +97,87 @@ def run(
         else:
             todo.append(job)
     if processes > 1 and len(todo) > 1:
-        yield from _run_apart(todo, model, options, device, processes)
-        return
-    if not todo:
-        return
-    network = weights.load(model, device=device)
-    for job in todo:
-        yield _develop(network, job, options, None if progress is None else _for(progress, job))
+        yield from _run_apart(todo, model, settings, device, engine, processes)
+    elif todo:
+        network = prepare(weights.load(model, device=device), engine, megapixels=USUAL * len(todo))
+        yield from _run_here(todo, network, settings, progress)
 
 
-def _for(progress: Callable[[Job, float], None], job: Job) -> Callable[[float], None]:
-    return lambda share: progress(job, share)
+def _run_here(
+    jobs: Sequence[Job],
+    network: Engine,
+    settings: Settings,
+    progress: Callable[[Job, float], None] | None,
+) -> Iterator[Outcome]:
+    """Read, restore and write at the same time, one file each: memory is that of three, however many come."""
+    with ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1, initializer=_be_one) as writer:
+        reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
+        writing: Future[Outcome] | None = None
+        for job, following in zip_longest(jobs, jobs[1:]):
+            negative = reading.result()
+            if following is not None:
+                reading = reader.submit(_attempt, following, partial(_read, following, settings))
+            report = None if progress is None else partial(progress, job)
+            if isinstance(negative, darkroom.Negative):
+                found = _attempt(job, partial(darkroom.develop, network, negative, settings, progress=report))
+            else:
+                found = negative
+            del negative
+            if writing is not None:
+                yield writing.result()
+            writing = writer.submit(_finish, job, found, settings)
+            del found
+        if writing is not None:
+            yield writing.result()
 
 
-def _develop(
-    network: "Network", job: Job, options: Mapping[str, Any], progress: Callable[[float], None] | None
-) -> Outcome:
+def _be_one() -> None:
+    """Leave the cores to the network: this thread takes one."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _attempt(job: Job, step: Callable[[], Any]) -> Any:
+    """What a step gives, or the outcome that says why it failed."""
     try:
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        return Outcome(job, darkroom.develop_file(network, job.source, job.target, progress=progress, **options))
+        return step()
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
         return Outcome(job, error=words if str(job.source) in words else f"{job.source}: {words}")
 
 
+def _read(job: Job, settings: Settings) -> darkroom.Negative:
+    job.target.parent.mkdir(parents=True, exist_ok=True)
+    return darkroom.read(job.source, job.target, settings)
+
+
+def _finish(job: Job, found: Any, settings: Settings) -> Outcome:
+    """Write what was developed; an outcome is one already."""
+    if isinstance(found, Outcome):
+        return found
+    answer = _attempt(job, lambda: darkroom.write(found, settings))
+    return answer if isinstance(answer, Outcome) else Outcome(job, answer)
+
+
 # What a process of its own keeps from one file to the next.
-_own: dict[str, Any] = {}
+_own: dict[str, Engine] = {}
 
 
-def _prepare(model: str | Path, device: str, threads: int) -> None:
+def _prepare(model: str | Path, device: str, engine: str, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    _own["network"] = weights.load(model, device=device)
+    _own["network"] = prepare(weights.load(model, device=device), engine)
 
 
-def _develop_apart(job: Job, options: Mapping[str, Any]) -> Outcome:
-    return _develop(_own["network"], job, options, None)
+def _develop_apart(job: Job, settings: Settings) -> Outcome:
+    (outcome,) = _run_here([job], _own["network"], settings, None)
+    return outcome
 
 
 def _run_apart(
-    jobs: Sequence[Job], model: str | Path, options: Mapping[str, Any], device: str, processes: int
+    jobs: Sequence[Job], model: str | Path, settings: Settings, device: str, engine: str, processes: int
 ) -> Iterator[Outcome]:
     """The jobs in processes of their own. One that dies takes its pool along: what is left is tried one by one."""
     threads = max(1, (os.cpu_count() or 1) // processes)
@@ -140,11 +186,11 @@ def _run_apart(
     def pool(size: int) -> ProcessPoolExecutor:
         # spawned, not forked: LibRaw's own threads do not survive a fork
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(size, context, _prepare, (model, device, threads))
+        return ProcessPoolExecutor(size, context, _prepare, (model, device, engine, threads))
 
     try:
         with pool(min(processes, len(left))) as workers:
-            waiting: set[Future[Outcome]] = {workers.submit(_develop_apart, job, options) for job in jobs}
+            waiting: set[Future[Outcome]] = {workers.submit(_develop_apart, job, settings) for job in jobs}
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -155,6 +201,6 @@ def _run_apart(
         for job in left:
             try:
                 with pool(1) as worker:
-                    yield worker.submit(_develop_apart, job, options).result()
+                    yield worker.submit(_develop_apart, job, settings).result()
             except BrokenProcessPool:
                 yield Outcome(job, error=f"{job.source}: its decoding crashed; the file is damaged")

@@ -56,6 +56,8 @@ COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
     (research.train, TyperCommand),
     (research.tiles, TyperCommand),
     (research.runs, TyperCommand),
+    (photography.export, TyperCommand),
+    (photography.bench, _Lists),
     (photography.demo, TyperCommand),
 )
 for function, kind in COMMANDS:

@@ -3,10 +3,8 @@
 What is kept of a picture is what goes into its file, so that memory stays near 20 bytes a pixel beside the tile.
 """
 
-from dataclasses import replace
-from math import inf
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -28,10 +26,11 @@ from debayes.development import (
     strips,
     unclipped,
 )
+from debayes.engine import Engine, prepare
 from debayes.model import Network
 from debayes.profile import Profile
 from debayes.raw import Raw
-from debayes.restoration import restore_tiles
+from debayes.restoration import measure
 
 # What a developed picture can be written as, and its ending.
 FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
@@ -46,59 +45,116 @@ MOST_STOPS = 10
 ROOM = 1 / 32
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How raw files are developed."""
+
+    ensemble: bool = False
+    """Average over the eight symmetries."""
+    adapt: int = 0
+    """The most steps of `adaptation.adapt`."""
+    strength: float = 1.0
+    """The share of the noise that goes."""
+    with_maps: bool = False
+    """Write noise and doubt beside the picture, as 16-bit TIFF and as pictures to look at."""
+    tile: int | None = None
+    """The side of a tile."""
+    black: float | None = None
+    """The raw's count of black, if not what the file says."""
+    white: float | None = None
+    """The raw's count of white, if not what the file says."""
+    pattern: str | None = None
+    """The raw's pattern, if not what the file says."""
+    exposure: float = 0.0
+    """Stops brighter, of a rendered picture."""
+    space: str = "srgb"
+    """The colours of a rendered picture."""
+    quality: int = 95
+    """Of a JPEG."""
+
+    def __post_init__(self) -> None:
+        check_strength(self.strength)
+        if not abs(self.exposure) <= MOST_STOPS:
+            raise ValueError(f"an exposure is at most {MOST_STOPS} stops up or down, not {self.exposure:g}")
+
+
+@dataclass(frozen=True)
+class Negative:
+    """A raw that has been read, and where its picture goes."""
+
+    source: Path
+    target: Path
+    raw: Raw
+    profile: Profile
+    """Its noise, stored in it or estimated."""
+
+
+@dataclass(frozen=True)
+class Print:
+    """A developed picture that waits to be written."""
+
+    negative: Negative
+    counts: Any
+    """Linear camera colours (h, w, 3), 16 bit."""
+    levels: dict[str, Any]
+    """Maps by their kind, if they were asked for."""
+    left: Profile
+    """The noise that is left."""
+    adapted: adaptation.Adapted | None
+
+
 def develop_file(
-    network: Network,
+    network: Network | Engine,
     source: Path,
     target: Path,
+    settings: Settings = Settings(),  # noqa: B008 - it cannot be changed
     *,
-    ensemble: bool = False,
-    adapt: int = 0,
-    strength: float = 1.0,
-    with_maps: bool = False,
-    tile: int | None = None,
-    black: float | None = None,
-    white: float | None = None,
-    pattern: str | None = None,
-    exposure: float = 0.0,
-    space: str = "srgb",
-    quality: int = 95,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG, and say what was done.
+    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG, and say what was done."""
+    return write(develop(network, read(source, target, settings), settings, progress=progress), settings)
 
-    With `with_maps`, noise and doubt are written beside it, as 16-bit TIFF and as pictures to look at. `exposure`
-    (in stops) and `space` are those of `color.render`, `adapt` is the most steps of `adaptation.adapt`.
-    """
-    check_strength(strength)
-    if not abs(exposure) <= MOST_STOPS:
-        raise ValueError(f"an exposure is at most {MOST_STOPS} stops up or down, not {exposure:g}")
+
+def read(source: Path, target: Path, settings: Settings) -> Negative:
+    """The first of the three steps of `develop_file`: read a raw, and its noise."""
     files.check_target(target)
     if target.resolve() == source.resolve():
         raise ValueError(f"{target} is the raw itself: write the picture somewhere else")
-    raw = raws.read(source, black=black, white=white, pattern=pattern)
-    found = noise_of(raw)
-    share = 0.5 if adapt else 0.0  # of the progress that adapting takes
+    raw = raws.read(source, black=settings.black, white=settings.white, pattern=settings.pattern)
+    return Negative(source, target, raw, noise_of(raw))
+
+
+def develop(
+    network: Network | Engine, negative: Negative, settings: Settings, *, progress: Progress | None = None
+) -> Print:
+    """The second step: restore the picture."""
+    raw, found, strength = negative.raw, negative.profile, settings.strength
+    share = 0.5 if settings.adapt else 0.0  # of the progress that adapting takes
     adapted = None
-    if adapt:
+    if settings.adapt:
         adapted = adaptation.adapt(
-            network,
+            network.network if isinstance(network, Engine) else network,
             enter(raw, found),
             raw.pattern,
-            steps=adapt,
+            steps=settings.adapt,
             noise=lambda mean: encoded_variance(raw, found, mean),
             progress=_report(progress, 0, share),
         )
-        network = adapted.network
+        network = prepare(adapted.network, network.name) if isinstance(network, Engine) else adapted.network
     height, width = raw.size
-    linear = target.suffix.lower() == ".dng"
     counts = np.empty((height, width, 3), np.uint16)
     rest = torch.empty(1, height, width) if strength < 1 else None
-    kinds = ("noise", "doubt") if with_maps else ()
+    kinds = ("noise", "doubt") if settings.with_maps else ()
     levels = {kind: np.empty((height, width, 3), np.float16) for kind in kinds}
     certainty = 0.0
     balance = Balance(height, width, unclipped(raw, found))
     parts = develop_tiles(
-        network, raw, found, ensemble=ensemble, tile=tile, progress=_report(progress, share, 1 - share)
+        network,
+        raw,
+        found,
+        ensemble=settings.ensemble,
+        tile=settings.tile,
+        progress=_report(progress, share, 1 - share),
     )
     for part in parts:
         place = (part.rows, part.columns)
@@ -119,21 +175,29 @@ def develop_file(
             counts[rows] = _quantise(_settle(_linear(counts[rows])) + grain)
     share_left = (1 - strength) ** 2 + certainty / counts.size
     left = Profile(found.gain * share_left, found.floor * share_left)
-    stops = exposure + raw.exposure
-    if linear:
+    return Print(negative, counts, levels, left, adapted)
+
+
+def write(developed: Print, settings: Settings) -> dict[str, Any]:
+    """The third step: write the files, and say what was done."""
+    counts, adapted = developed.counts, developed.adapted
+    source, target, raw, found = (getattr(developed.negative, f.name) for f in fields(Negative))
+    height, width = raw.size
+    stops = settings.exposure + raw.exposure
+    if target.suffix.lower() == ".dng":
         step = -(-max(height, width) // PREVIEW)
         small = _preview(counts, raw, stops, step)
-        dng.write(target, counts, raw, preview=small, left=left, source=source)
+        dng.write(target, counts, raw, preview=small, left=developed.left, source=source)
     else:
         bits = image.check_bits(target, None)
-        shown = _upright(_render(counts, raw, stops, space, bits), raw)
-        icc, exif = image.color_profile(space), metadata.exif_block(raw)
-        image.encode(target, shown, icc=icc, exif=exif, quality=quality)
+        shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
+        icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
+        image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
         metadata.copy_by_exiftool(source, target)
     written = [target]
     about = {"source": source.name, "gain": found.gain, "floor": found.floor}
-    for kind in kinds:
-        written += maps.write(target.parent, target.stem, kind, levels[kind], about)
+    for kind, level in developed.levels.items():
+        written += maps.write(target.parent, target.stem, kind, level, about)
     return {
         "source": str(source),
         "written": [str(path) for path in written],
@@ -147,22 +211,16 @@ def develop_file(
     }
 
 
-def describe(source: Path, model: str, device: str) -> dict[str, Any]:
+def describe(source: Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
     """What a raw file holds, which model would develop it, and about how long that would take on this machine."""
     raw = raws.read(source)
     found = noise_of(raw)
-    network = weights.load(model, device=device)
     height, width = raw.size
-    side = min(512, height, width)
+    network = prepare(weights.load(model, device=device), engine, megapixels=height * width / 1e6)
+    side = min(1024, height, width)
     sample = enter(replace(raw, mosaic=raw.mosaic[:, :side, :side].contiguous()), found)
-    best = inf
-    for _ in range(2):  # the first run also warms up
-        start = monotonic()
-        for _ in restore_tiles(network, sample, raw.pattern):
-            pass
-        best = min(best, monotonic() - start)
     red, green, blue = raw.gains
-    seconds = best * height * width / side**2
+    seconds = measure(network, sample, raw.pattern) * height * width / side**2
     return {
         "camera": raw.camera or "unknown",
         "lens": raw.lens or "unknown",
@@ -187,6 +245,7 @@ def describe(source: Path, model: str, device: str) -> dict[str, Any]:
         "assumed": "; ".join(raw.assumed),
         "model": model,
         "device": device,
+        "engine": network.name,
         "estimated_seconds": round(seconds, 1),
     }
 

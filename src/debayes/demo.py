@@ -37,7 +37,7 @@ def demonstrate(
     truth, source = folder / "cat.png", folder / "cat.dng"
     image.write(truth, scenes.photograph("chelsea"), bits=8)
     mosaics.simulate_raw(truth, source, iso=iso, pattern="GRBG", seed=seed)
-    darkroom.develop_file(network, source, folder / "cat-debayes.dng", ensemble=ensemble)
+    darkroom.develop_file(network, source, folder / "cat-debayes.dng", darkroom.Settings(ensemble=ensemble))
     shot = raw.read(source)
     blind = replace(shot, profile=None)
     developed = development.develop(network, blind, ensemble=ensemble, progress=progress)

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from debayes import bridge, cfa, color, profile
 from debayes.balance import Balance
-from debayes.model import Network
 from debayes.nig import NormalInverseGamma
 from debayes.profile import Profile
 from debayes.raw import Raw
-from debayes.restoration import restore_tiles
+from debayes.restoration import Runner, restore_tiles
 
 # Rows that are worked on at a time where a whole picture is; an even number.
 STRIP = 256
@@ -62,7 +61,7 @@ class Developed:
 
 
 def develop(
-    network: Network,
+    network: Runner,
     raw: Raw,
     *,
     ensemble: bool = False,
@@ -88,7 +87,7 @@ def develop(
 
 
 def develop_tiles(
-    network: Network,
+    network: Runner,
     raw: Raw,
     found: Profile,
     *,

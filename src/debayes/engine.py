@@ -9,10 +9,7 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -102,8 +99,6 @@ def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0) -
     engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network as it
     is then, and a `Disagreement` is warned of.
     """
-    if name not in NAMES:
-        raise ValueError(f"there is no engine {name!r}: there are {', '.join(NAMES)}")
     if name != "auto":
         _check_installed(name, network.device)
         return _try(network, name) or Engine("eager", network, _eager(network))
@@ -135,6 +130,8 @@ def available(name: str, device: torch.device) -> bool:
 
 
 def _check_installed(name: str, device: torch.device) -> None:
+    if name not in NEEDS:
+        raise ValueError(f"there is no engine {name!r}: there are {', '.join(NAMES)}")
     if name == "half" and not _halves(device):
         raise ValueError(f"this {device.type} device has no units for half precision: leave the choice to auto")
     if NEEDS[name] and device.type != "cpu":
@@ -232,8 +229,8 @@ def _bfloat16(module: nn.Module) -> Callable[..., Any]:
 def _ncnn(network: Network) -> Run:
     """ncnn, whose Winograd convolutions multiply four times less; in stages if it is a U-Net."""
     if network.config.architecture == "unet":
-        return _staged(network, lambda module: _ncnn_net(graph.trace(module)))
-    return _whole(network, _ncnn_net(graph.trace(network.body)))
+        return _staged(network, lambda module: exchange.run_in_ncnn(graph.trace(module)))
+    return _whole(network, exchange.run_in_ncnn(graph.trace(network.body)))
 
 
 def _whole(network: Network, body: Callable[..., Any]) -> Run:
@@ -308,59 +305,6 @@ def _grow(part: slice, by: int, size: int) -> slice:
 def _within(part: slice, outer: slice) -> slice:
     """A part of something of which there is no more than `outer`."""
     return slice(part.start - outer.start, part.stop - outer.start)
-
-
-@cache
-def _pools() -> tuple[Any, Any]:
-    """Memory that ncnn keeps from tile to tile, for features and for what it needs while it works."""
-    import ncnn
-
-    pools = (ncnn.PoolAllocator(), ncnn.PoolAllocator())
-    for pool in pools:
-        pool.set_size_compare_ratio(0.0)  # any block that is large enough will do
-    return pools
-
-
-def _ncnn_net(steps: Graph) -> Callable[..., Tensor]:
-    """What runs the steps in ncnn on batches of its inputs."""
-    import ncnn
-    import numpy as np
-
-    net = ncnn.Net()
-    net.opt.num_threads = torch.get_num_threads()
-    net.opt.blob_allocator, net.opt.workspace_allocator = _pools()
-    net.opt.use_winograd63_convolution = False  # less exact than 4x4, and no faster
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.opt.use_bf16_packed = net.opt.use_bf16_storage = False
-    with TemporaryDirectory() as folder:
-        text, data = exchange.build_ncnn(steps)
-        parameters, weights = Path(folder, "net.param"), Path(folder, "net.bin")
-        parameters.write_text(text)
-        weights.write_bytes(data)
-        if net.load_param(str(parameters)) or net.load_model(str(weights)):
-            raise RuntimeError("ncnn could not read what was written for it")
-
-    order = [step.output for step in steps.steps]
-
-    def run(*inputs: Tensor) -> Any:
-        results = []
-        for arrays in zip(*inputs, strict=True):
-            extractor = net.create_extractor()
-            held = [
-                array.contiguous().numpy() for array in arrays
-            ]  # ncnn looks at their memory, and does not own it
-            for name, array in zip(steps.inputs, held, strict=True):
-                extractor.input(name, ncnn.Mat(array))
-            found = {}
-            for name in sorted(steps.outputs, key=order.index):  # as they come, or it would start again for each
-                failed, found[name] = extractor.extract(name)
-                if failed:
-                    raise RuntimeError("ncnn failed, for want of memory perhaps: try a smaller tile")
-            results.append([torch.from_numpy(np.array(found[name])) for name in steps.outputs])
-        outputs = [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    return run
 
 
 def _onnxruntime(network: Network) -> Run:

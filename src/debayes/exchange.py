@@ -4,6 +4,11 @@ An ONNX file holds the whole network: a mosaic of any size in, the four maps of 
 program needs to know in its metadata. ncnn's two files hold convolutions alone, from packed planes to maps.
 """
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -11,13 +16,100 @@ import torch
 from torch import Tensor
 
 from debayes import cfa, graph
+from debayes.files import check_target, replace
 from debayes.graph import Concatenation, Convolution, Graph, Rectifier, Step, Sum
-from debayes.model import FLOOR, ONE, START, VARIANCE_FLOOR, Network
+from debayes.model import BORDER, FLOOR, ONE, START, VARIANCE_FLOOR, Network, UNet
+from debayes.weights import load, read_card
 
 # The version of ONNX's operators: read by ONNX Runtime from 1.14 on.
 OPSET = 18
 
 MAPS = ("loc", "count", "concentration", "rate")
+
+# How far another runtime may be off.
+TOLERANCE = 1e-4
+
+
+def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
+    """Write a model for other runtimes ("onnx" or "ncnn"), run what was written, and say how well it agrees."""
+    endings = {"onnx": ".onnx", "ncnn": ".param"}
+    if kind not in endings:
+        raise ValueError(f"networks are exported to {' or '.join(endings)}, not {kind!r}")
+    if target.suffix != endings[kind]:
+        raise ValueError(f"the file of {kind} is named NAME{endings[kind]}, not {target.name}")
+    needed = ("onnx", "onnxruntime") if kind == "onnx" else ("ncnn",)
+    for module in needed:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f'exporting to {kind} needs {module}: pip install "debayes[{needed[-1]}]"')
+    check_target(target)
+    network = load(model)
+    if kind == "onnx":
+        built = build_onnx(network, describe(model)).SerializeToString()
+        difference = compare_onnx(network, built)
+        written = {target: built}
+    else:
+        steps = graph.trace(graph.fold(network) if isinstance(network.body, UNet) else network.body)
+        text, data = build_ncnn(steps)
+        difference = compare_ncnn(network, steps, text, data)
+        written = {target: text.encode(), target.with_suffix(".bin"): data}
+    if not difference <= TOLERANCE:
+        raise ValueError(
+            f"{needed[-1]} runs what would be written for {model} {difference:.1e} off: nothing is written"
+        )
+    for path, content in written.items():
+        with replace(path) as temporary:
+            temporary.write_bytes(content)
+    return {
+        "model": str(model),
+        "written": [str(path) for path in written],
+        "megabytes": sum(len(content) for content in written.values()) / 1e6,
+        "runtime": needed[-1],
+        "difference": difference,
+    }
+
+
+def describe(model: str | Path) -> dict[str, str]:
+    """What a program that runs a network must know, for the metadata of its file."""
+    card = read_card(model)
+    return {
+        "model": Path(model).stem,
+        "pattern": "RGGB",
+        "domain": card.recipe.get("noise", {}).get("domain", "srgb"),
+        "stride": str(card.config.stride),
+        "receptive_radius": str(card.config.receptive_radius),
+        "border": str(-(-BORDER // card.config.stride) * card.config.stride),
+        "black": "0",
+        "white": "1",
+        "mean": "loc",
+        "noise_variance": "rate / (concentration - 1)",
+        "mean_variance": "rate / (count * (concentration - 1))",
+        "licences": card.notes.get("licences", ""),
+    }
+
+
+def compare_onnx(network: Network, model: bytes) -> float:
+    """The largest difference of the mean, in ONNX Runtime, for batches of several sizes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for shape in ((1, 1, 64, 96), (2, 1, 96, 64), (1, 1, 16, 136)):
+        mosaic = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+        found = session.run(list(MAPS), {"mosaic": mosaic.numpy()})
+        with torch.inference_mode():
+            right = network(mosaic)
+        worst = max(worst, float((torch.from_numpy(found[0]) - right.loc).abs().max()))
+    return worst
+
+
+def compare_ncnn(network: Network, steps: Graph, text: str, data: bytes) -> float:
+    """The largest difference of the residual, in ncnn, away from the border."""
+    mosaic = torch.rand(1, 1, 96, 128, generator=torch.Generator().manual_seed(0))
+    base = cfa.interpolate(mosaic)
+    with torch.inference_mode():
+        right = network(mosaic).loc - base
+    maps = open_ncnn(steps, text, data)(*(cfa.pack(mosaic) - 0.5, base - 0.5)[: len(steps.inputs)])
+    return float((maps[:, :3] - right)[..., BORDER:-BORDER, BORDER:-BORDER].abs().max())
 
 
 def build_onnx(network: Network, notes: dict[str, str]) -> Any:
@@ -150,3 +242,59 @@ def _ncnn_layer(step: Step) -> tuple[str, str]:
     if isinstance(step, Concatenation):
         return "Concat", "0=0"
     return ("ReLU", "") if isinstance(step, Rectifier) else ("PixelShuffle", "0=2")
+
+
+def run_in_ncnn(steps: Graph) -> Callable[..., Any]:
+    """What runs the steps in ncnn on batches of their inputs."""
+    return open_ncnn(steps, *build_ncnn(steps))
+
+
+def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., Any]:
+    """The same, of ncnn's two files."""
+    import ncnn
+
+    net = ncnn.Net()
+    net.opt.num_threads = torch.get_num_threads()
+    net.opt.blob_allocator, net.opt.workspace_allocator = _pools()
+    net.opt.use_winograd63_convolution = False  # less exact than 4x4, and no faster
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_packed = net.opt.use_bf16_storage = False
+    with TemporaryDirectory() as folder:
+        parameters, weights = Path(folder, "net.param"), Path(folder, "net.bin")
+        parameters.write_text(text)
+        weights.write_bytes(data)
+        if net.load_param(str(parameters)) or net.load_model(str(weights)):
+            raise RuntimeError("ncnn could not read what was written for it")
+
+    order = [step.output for step in steps.steps]
+
+    def run(*inputs: Tensor) -> Any:
+        results = []
+        for arrays in zip(*inputs, strict=True):
+            extractor = net.create_extractor()
+            held = [
+                array.contiguous().numpy() for array in arrays
+            ]  # ncnn looks at their memory, and does not own it
+            for name, array in zip(steps.inputs, held, strict=True):
+                extractor.input(name, ncnn.Mat(array))
+            found = {}
+            for name in sorted(steps.outputs, key=order.index):  # as they come, or it would start again for each
+                failed, found[name] = extractor.extract(name)
+                if failed:
+                    raise RuntimeError("ncnn failed, for want of memory perhaps: try a smaller tile")
+            results.append([torch.from_numpy(np.array(found[name])) for name in steps.outputs])
+        outputs = [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return run
+
+
+@cache
+def _pools() -> tuple[Any, Any]:
+    """Memory that ncnn keeps from tile to tile, for features and for what it needs while it works."""
+    import ncnn
+
+    pools = (ncnn.PoolAllocator(), ncnn.PoolAllocator())
+    for pool in pools:
+        pool.set_size_compare_ratio(0.0)  # any block that is large enough will do
+    return pools

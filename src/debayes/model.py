@@ -15,6 +15,10 @@ from torch import Tensor, nn
 from debayes import cfa
 from debayes.nig import NormalInverseGamma
 
+# Photosites of reflected border that a picture is given before a network sees it: what lies beyond is zeros, as at
+# the edges of training patches. Rounded up to the network's stride.
+BORDER = 16
+
 
 @dataclass(frozen=True)
 class Config:

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from debayes import adaptation, camera, cfa, color, dng, files, image, noise
+from debayes.engine import Engine, prepare
 from debayes.model import Network
 from debayes.raw import Raw
 from debayes.restoration import restore_tiles
 
 
 def restore_file(
-    network: Network,
+    network: Network | Engine,
     source: Path,
     target: Path,
     *,
@@ -50,8 +51,9 @@ def restore_file(
 
     adapted = None
     if adapt:
-        adapted = adaptation.adapt(network, mosaic.values, pattern, steps=adapt, progress=report(0, share))
-        network = adapted.network
+        plain = network.network if isinstance(network, Engine) else network
+        adapted = adaptation.adapt(plain, mosaic.values, pattern, steps=adapt, progress=report(0, share))
+        network = prepare(adapted.network, network.name) if isinstance(network, Engine) else adapted.network
     _, height, width = mosaic.values.shape
     kind = {8: torch.uint8, 16: torch.uint16, 32: torch.float32}[bits]
     picture = torch.empty(height, width, 3, dtype=kind)

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A shipped model's name or a weight file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="How networks are run: auto, eager, half, compile, ncnn, onnxruntime or openvino."
+    ),
+]
 Ensemble = Annotated[
     bool,
     typer.Option("--ensemble/--no-ensemble", help="Average over the eight symmetries: better, 8 times slower."),

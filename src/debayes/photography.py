@@ -9,6 +9,7 @@ import typer
 from debayes.options import (
     Adapt,
     Device,
+    EngineName,
     Ensemble,
     Json,
     Model,
@@ -65,13 +66,18 @@ def develop(
     ] = None,
     tile: Annotated[
         int | None,
-        typer.Option(min=1, help="Side of a tile; smaller needs less memory and more time.", show_default="1024"),
+        typer.Option(
+            min=1,
+            help="Side of a tile; smaller needs less memory and more time.",
+            show_default="1536; on a GPU what fits",
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Files at a time, each in its own process.")] = 1,
     overwrite: Annotated[
         bool, typer.Option("--overwrite/--keep", help="Develop what has been developed before.")
     ] = False,
     device: Device = "auto",
+    engine: EngineName = "auto",
     json_: Json = False,
 ) -> None:
     """Develop camera raws: NAME-debayes.dng, clean and linear, for any raw converter; or pictures to look at.
@@ -94,26 +100,27 @@ def develop(
         make_folder(output)
     place = find_device(device)
     plan = batch.plan(photos, output, darkroom.FORMATS[to])
-    options = {
-        "ensemble": ensemble,
-        "adapt": adapt,
-        "strength": strength,
-        "with_maps": maps,
-        "tile": tile,
-        "black": black,
-        "white": white,
-        "pattern": pattern and pattern.upper(),
-        "exposure": exposure,
-        "space": space,
-        "quality": quality,
-    }
+    settings = darkroom.Settings(
+        ensemble=ensemble,
+        adapt=adapt,
+        strength=strength,
+        with_maps=maps,
+        tile=tile,
+        black=black,
+        white=white,
+        pattern=pattern and pattern.upper(),
+        exposure=exposure,
+        space=space,
+        quality=quality,
+    )
     outcomes = []
     with batch_bar(len(plan)) as (report, say):
         for outcome in batch.run(
             plan,
             choose_raw_model(model, place),
-            options,
+            settings,
             device=place,
+            engine=engine,
             processes=jobs,
             overwrite=overwrite,
             progress=lambda job, share: report(job.source.name, share),
@@ -160,16 +167,19 @@ def restore(
         bool, typer.Option("--maps/--no-maps", help="Also write OUTPUT.noise.tiff and OUTPUT.doubt.tiff.")
     ] = False,
     tile: Annotated[
-        int | None, typer.Option(help="Side of a tile; smaller needs less memory.", show_default="1024")
+        int | None,
+        typer.Option(help="Side of a tile; smaller needs less memory.", show_default="1536; on a GPU what fits"),
     ] = None,
     device: Device = "auto",
+    engine: EngineName = "auto",
     json_: Json = False,
 ) -> None:
     """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
+    from debayes.engine import prepare
     from debayes.mosaics import restore_file
     from debayes.terminal import progress_bar
 
-    network = load_network(model, device)
+    network = prepare(load_network(model, device), engine)
     with progress_bar(f"restoring {mosaic.name}") as progress:
         answer = restore_file(
             network,
@@ -313,6 +323,49 @@ def demo(
     level = {name: 100 * value for name, value in answer["noise"].items()}
     noise = f"mean noise     {level['added']:6.2f} % of white added, {level['found']:.2f} % found"
     show(answer, json_, "\n".join([*text, noise, f"picture        {answer['picture']}"]))
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model's name or a weight file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file: NAME.onnx, or NAME.param for ncnn.")],
+    to: Annotated[str, typer.Option(help="onnx (all of the network), or ncnn (its convolutions).")] = "onnx",
+    json_: Json = False,
+) -> None:
+    """Write a network for other runtimes, run what was written, and compare.
+
+    docs/export.md says how a program uses it.
+    """
+    from debayes.exchange import export_file
+
+    answer = export_file(model, output, to)
+    show(
+        answer,
+        json_,
+        f"{', '.join(answer['written'])}  {answer['megabytes']:.1f} MB, runs in {answer['runtime']} "
+        f"and differs by {answer['difference']:.1e} at most",
+    )
+
+
+def bench(
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Models or weight files.", show_default="wild-s wild-l"),
+    ] = None,
+    megapixels: Annotated[float, typer.Option(min=0.1, help="The size of the mosaic.")] = 6.0,
+    device: Device = "auto",
+    engine: Annotated[
+        list[str] | None, typer.Option(help="The engines to try.", show_default="all that can run here")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Measure how fast networks run on this machine, with each engine, and which one auto takes."""
+    from debayes.speed import measure_engines, table
+    from debayes.terminal import progress_bar
+
+    place = find_device(device)
+    with progress_bar("measuring") as progress:
+        found = measure_engines(model or ["wild-s", "wild-l"], megapixels, place, engine, progress)
+    show([vars(speed) for speed in found], json_, table(found))
 
 
 def _outcome(outcome: "Outcome") -> str:

@@ -10,6 +10,8 @@ The mosaic goes to the network's device once, and nothing in the loop waits for 
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
+from time import monotonic
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -18,12 +20,8 @@ from torch import Tensor
 
 from debayes import cfa, heap, nig
 from debayes.cfa import Symmetry
-from debayes.model import Config
+from debayes.model import BORDER, Config
 from debayes.nig import NormalInverseGamma
-
-# Photosites of reflected border around the picture: what lies beyond is zeros, as at the edges of training
-# patches. Rounded up to the network's stride.
-BORDER = 16
 
 # The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
 # at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
@@ -115,6 +113,17 @@ def _start(
     return _tiles(network, here, pattern, symmetries, side, progress)
 
 
+def measure(network: Runner, mosaic: Float[Tensor, "1 h w"], pattern: str = "RGGB", *, times: int = 2) -> float:
+    """Seconds that restoring a mosaic takes, its image alone: the best of some tries after one to warm up."""
+    best = inf
+    for warm in range(times + 1):
+        start = monotonic()
+        restore_image(network, mosaic, pattern)
+        if warm:
+            best = min(best, monotonic() - start)
+    return best
+
+
 def default_tile(network: Runner) -> int:
     """The side of a tile if none is asked for: on a GPU what half of its free memory holds, up to 25 megapixels."""
     if network.device.type != "cuda":
@@ -138,7 +147,7 @@ def _assemble(
     """
     *batch, _, height, width = mosaic.shape
     shape = (*batch, 3, height, width)
-    if device.type != "cuda" or mosaic.device == device:
+    if device.type != "cuda" or mosaic.is_cuda:
         whole = [mosaic.new_empty(shape) for _ in names]
         for rows, columns, part in tiles:
             for name, target in zip(names, whole, strict=True):

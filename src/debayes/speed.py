@@ -1,0 +1,81 @@
+"""How fast networks run on this machine: megapixels a second, and what share of its matrix rate that is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from debayes import engine as engines
+from debayes.restoration import measure
+from debayes.weights import load
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured of a model with an engine."""
+
+    model: str
+    engine: str
+    device: str
+    ready: float
+    """Seconds to get ready, once."""
+    megapixels: float
+    """Restored in a second, from a mosaic in memory to an image in memory."""
+    share: float
+    """Of the matrix rate in single precision that the multiplications a pixel needs would take."""
+    auto: bool
+    """Whether auto takes this engine here."""
+
+
+def measure_engines(
+    models: Sequence[str | Path],
+    megapixels: float,
+    device: str,
+    names: Sequence[str] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[Speed]:
+    """The speed of all models with all engines that can run here, or the named ones, on a mosaic of noise."""
+    height = max(2, round((megapixels * 1e6 / 1.5) ** 0.5))
+    mosaic = torch.rand(1, height, height * 3 // 2, generator=torch.Generator().manual_seed(0))
+    place = torch.device(device)
+    chosen = names or [name for name in engines.NEEDS if engines.available(name, place) and name != "compile"]
+    rate = matrix_rate(place)
+    speeds = []
+    for model in models:
+        network = load(model, device=device)
+        best = (engines.rank(network, megapixels=24.0) or ["eager"])[0]
+        for name in chosen:
+            start = monotonic()
+            engine = engines.prepare(network, name)
+            ready = monotonic() - start
+            speed = mosaic.numel() / 1e6 / measure(engine, mosaic)
+            share = 2e9 * network.kmac_per_pixel * speed / rate
+            speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, share, engine.name == best))
+            if progress is not None:
+                progress(len(speeds) / len(models) / len(chosen))
+    return speeds
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
+    """Operations a second of a product of large matrices, the best of some tries: what a device can do at most."""
+    size = 1536 if device.type == "cpu" else 8192
+    left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(6):
+        start = monotonic()
+        for _ in range(2):
+            product = left @ right
+        float(product[0, 0])  # waits for a GPU
+        best = max(best, 4 * size**3 / (monotonic() - start))
+    return best
+
+
+def table(speeds: Sequence[Speed]) -> str:
+    """The speeds as a table to read."""
+    lines = ["| model | engine | ready in s | MP/s | share of the float32 matrix rate |", "|---|---|---|---|---|"]
+    for speed in speeds:
+        name = f"{speed.engine} (auto)" if speed.auto else speed.engine
+        lines.append(f"| {speed.model} | {name} | {speed.ready:.1f} | {speed.megapixels:.3g} | {speed.share:.0%} |")
+    return "\n".join(lines)
