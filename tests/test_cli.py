@@ -62,7 +62,7 @@ def test_restore_is_the_library_call(mosaic: Path, monkeypatch: pytest.MonkeyPat
     import debayes
 
     output = mosaic.parent / "out.npy"
-    assert run(monkeypatch, "restore", mosaic, "-o", output, "--tile", 32, "--model", "wild-s") == 0
+    assert run(monkeypatch, "restore", mosaic, "-o", output, "--tile", 32, "--engine", "eager") == 0
     values = image.read_mosaic(mosaic).values
     expected = debayes.restore(debayes.load("wild-s"), values, "GBRG").mean.permute(1, 2, 0)
     np.testing.assert_allclose(np.load(output), expected.numpy(), atol=1e-5)
@@ -81,7 +81,7 @@ def test_levels(mosaic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = image.read_mosaic(mosaic).values[0].numpy()
     counts = mosaic.parent / "counts.npy"
     np.save(counts, (values * 14000 + 1500).round().astype(np.uint16))
-    common = ("--pattern", "GBRG", "-o")
+    common = ("--engine", "eager", "--pattern", "GBRG", "-o")
     assert run(monkeypatch, "restore", mosaic, *common, mosaic.parent / "a.npy") == 0
     assert (
         run(monkeypatch, "restore", counts, "--black", 1500, "--white", 15500, *common, mosaic.parent / "b.npy")
@@ -343,6 +343,8 @@ BAD_INPUT = {
     "an unknown ending": (["restore", "M", "-o", "out.gif"], "pictures are written as"),
     "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits a sample, not 16"),
     "a wrong tile": (["restore", "M", "-o", "out.png", "--tile", "0"], "1 or more photosites"),
+    "an unknown engine": (["restore", "M", "-o", "out.png", "--engine", "turbo"], "there is no engine 'turbo'"),
+    "an unknown format": (["export", "wild-s", "-o", "a.onnx", "--to", "tflite"], "exported to onnx or ncnn"),
     "an absent device": (["restore", "M", "-o", "out.png", "--device", "tpu"], "not on this machine"),
     "levels in the wrong order": (["restore", "M", "-o", "out.png", "--white", "-1"], "must be above"),
     "negative noise": (["simulate", "color.png", "-o", "s", "--sigma", "-1"], "0 or more, not"),

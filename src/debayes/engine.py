@@ -206,7 +206,7 @@ Run = Callable[[Tensor, slice, slice], NormalInverseGamma]
 def _eager(network: Network) -> Run:
     """PyTorch, in stages if it is a U-Net."""
     if network.config.architecture == "unet":
-        return _staged(network, lambda module: module)
+        return _staged(network, lambda module, *_: module)
     return network.inside
 
 
@@ -215,7 +215,7 @@ def _half(network: Network) -> Run:
     if network.device.type == "cuda":
         return _cropped(_fused(network))
     if network.config.architecture == "unet":
-        return _staged(network, _bfloat16)
+        return _staged(network, lambda module, *_: _bfloat16(module))
     return _whole(network, _bfloat16(network.body))
 
 
@@ -229,8 +229,14 @@ def _bfloat16(module: nn.Module) -> Callable[..., Any]:
 def _ncnn(network: Network) -> Run:
     """ncnn, whose Winograd convolutions multiply four times less; in stages if it is a U-Net."""
     if network.config.architecture == "unet":
-        return _staged(network, lambda module: exchange.run_in_ncnn(graph.trace(module)))
-    return _whole(network, exchange.run_in_ncnn(graph.trace(network.body)))
+        return _staged(network, _in_ncnn)
+    return _whole(network, _in_ncnn(network.body, *graph.examples(network)))
+
+
+def _in_ncnn(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
+    """A module, run by ncnn, with inputs like those."""
+    run = exchange.run_in_ncnn(graph.trace(module, *like))
+    return run if isinstance(module, graph.Descent) else lambda *inputs: run(*inputs)[0]
 
 
 def _whole(network: Network, body: Callable[..., Any]) -> Run:
@@ -244,15 +250,24 @@ def _whole(network: Network, body: Callable[..., Any]) -> Run:
     return run
 
 
-def _staged(network: Network, build: Callable[[nn.Module], Callable[..., Any]]) -> Run:
+def _staged(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
     """A U-Net stage by stage, each on no more of the window than the pixels that are asked for need.
+
+    `build` makes what runs a stage, of the module and of inputs like those it will get.
 
     The way down sees all of it. The less a stage still looks aside, the less it is given, and at full resolution,
     where a pixel needs most memory, it is given that strip by strip.
     """
     folded = graph.fold(network)
-    descend, finish = build(folded.descent), build(folded.tail)
-    climbs = [build(climb) for climb in folded.climbs]
+    planes = graph.examples(network)[0]
+    with torch.inference_mode():
+        x, *skips = folded.descent(planes)
+        descend = build(folded.descent, planes)
+        climbs: list[Callable[..., Any]] = []
+        for climb, skipped in zip(reversed(folded.climbs), reversed(skips), strict=True):
+            climbs.insert(0, build(climb, x, skipped))
+            x = climb(x, skipped)
+        finish = build(folded.tail, x, planes)
     reach, convolutions = folded.tail.reach, 2 * network.config.blocks
 
     def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
@@ -348,8 +363,9 @@ def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
 
 def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
     """The convolutions in half precision with their rectifiers fused, the heads in single precision."""
-    unet = network.config.architecture == "unet"
-    steps = graph.trace(graph.fold(network) if unet else network.body)
+    folded = network.config.architecture == "unet"
+    examples = graph.examples(network)[: 1 if folded else 2]
+    steps = graph.trace(graph.fold(network) if folded else network.body, *examples)
     arrays = {
         s.output: (s.weight.half().contiguous(memory_format=torch.channels_last), s.bias.half())
         for s in steps.steps
@@ -361,12 +377,12 @@ def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
         inputs = [
             t.half().contiguous(memory_format=torch.channels_last) for t in (cfa.pack(mosaic) - 0.5, base - 0.5)
         ]
-        return network.posterior(base, _replay(steps, arrays, inputs[: len(steps.inputs)]))
+        return network.posterior(base, replay(steps, arrays, inputs[: len(steps.inputs)]))
 
     return run
 
 
-def _replay(steps: Graph, arrays: dict[str, tuple[Tensor, Tensor]], inputs: list[Tensor]) -> Tensor:
+def replay(steps: Graph, arrays: dict[str, tuple[Tensor, Tensor]], inputs: list[Tensor]) -> Tensor:
     """What the steps make of the inputs."""
     values = dict(zip(steps.inputs, inputs, strict=True))
     last = {name: i for i, step in enumerate(steps.steps) for name in graph.inputs_of(step)}

@@ -48,7 +48,9 @@ def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
         difference = compare_onnx(network, built)
         written = {target: built}
     else:
-        steps = graph.trace(graph.fold(network) if isinstance(network.body, UNet) else network.body)
+        folded = isinstance(network.body, UNet)
+        examples = graph.examples(network)[: 1 if folded else 2]
+        steps = graph.trace(graph.fold(network) if folded else network.body, *examples)
         text, data = build_ncnn(steps)
         difference = compare_ncnn(network, steps, text, data)
         written = {target: text.encode(), target.with_suffix(".bin"): data}
@@ -108,7 +110,7 @@ def compare_ncnn(network: Network, steps: Graph, text: str, data: bytes) -> floa
     base = cfa.interpolate(mosaic)
     with torch.inference_mode():
         right = network(mosaic).loc - base
-    maps = open_ncnn(steps, text, data)(*(cfa.pack(mosaic) - 0.5, base - 0.5)[: len(steps.inputs)])
+    (maps,) = open_ncnn(steps, text, data)(*(cfa.pack(mosaic) - 0.5, base - 0.5)[: len(steps.inputs)])
     return float((maps[:, :3] - right)[..., BORDER:-BORDER, BORDER:-BORDER].abs().max())
 
 
@@ -147,7 +149,7 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
     wide = convolve(add("Pad", ["mosaic", around], "reflected", mode="reflect"), "packed_wide", pack, None, 2, 0)
     base = shuffle(convolve(wide, "interpolation", cfa.interpolation_kernel("RGGB"), None, 1, 0), "base")
     names = {"planes": add("Sub", [planes, half], "planes"), "base": add("Sub", [base, half], "centred")}
-    steps = graph.trace(network.body)
+    steps = graph.trace(network.body, *graph.examples(network))
     for step in steps.steps:
         if isinstance(step, Convolution):
             source, padding = names.get(step.input, step.input), step.padding
@@ -171,6 +173,9 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
     def head(part: str, output: str, before: float, scale: float, after: float) -> str:
         shifted = add("Add", [part, constant(f"{output}.before", before)], f"{output}.shifted")
         soft = add("Softplus", [shifted], f"{output}.soft")
+        # Far below 0 it is the exponential, which some runtimes lose there by way of log(1 + exp).
+        small = add("Less", [shifted, constant(f"{output}.low", -8.0)], f"{output}.small")
+        soft = add("Where", [small, add("Exp", [shifted], f"{output}.exp"), soft], f"{output}.both")
         scaled = add("Mul", [soft, constant(f"{output}.scale", scale)], f"{output}.scaled")
         return add("Add", [scaled, constant(f"{output}.after", after)], output)
 
@@ -244,12 +249,12 @@ def _ncnn_layer(step: Step) -> tuple[str, str]:
     return ("ReLU", "") if isinstance(step, Rectifier) else ("PixelShuffle", "0=2")
 
 
-def run_in_ncnn(steps: Graph) -> Callable[..., Any]:
+def run_in_ncnn(steps: Graph) -> Callable[..., list[Tensor]]:
     """What runs the steps in ncnn on batches of their inputs."""
     return open_ncnn(steps, *build_ncnn(steps))
 
 
-def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., Any]:
+def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., list[Tensor]]:
     """The same, of ncnn's two files."""
     import ncnn
 
@@ -268,7 +273,7 @@ def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., Any]:
 
     order = [step.output for step in steps.steps]
 
-    def run(*inputs: Tensor) -> Any:
+    def run(*inputs: Tensor) -> list[Tensor]:
         results = []
         for arrays in zip(*inputs, strict=True):
             extractor = net.create_extractor()
@@ -283,8 +288,7 @@ def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., Any]:
                 if failed:
                     raise RuntimeError("ncnn failed, for want of memory perhaps: try a smaller tile")
             results.append([torch.from_numpy(np.array(found[name])) for name in steps.outputs])
-        outputs = [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
-        return outputs if len(outputs) > 1 else outputs[0]
+        return [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
 
     return run
 

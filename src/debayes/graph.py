@@ -9,18 +9,22 @@ resolution does what a 1x1 convolution, depth to space, two convolutions and a s
 of the border, which `restoration` cuts off, is the result another.
 """
 
-import operator
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from debayes import cfa
 from debayes.model import Network, UNet
+
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -85,50 +89,52 @@ def inputs_of(step: Step) -> tuple[str, ...]:
     return step.inputs if isinstance(step, Sum | Concatenation) else (step.input,)
 
 
-def trace(body: nn.Module) -> Graph:
-    """What a body does, in steps. Raises TypeError at an operation that is none of them."""
-    traced = fx.symbolic_trace(body)
-    modules = dict(traced.named_modules())
-    inputs: list[str] = []
+def trace(body: nn.Module, *examples: Tensor) -> Graph:
+    """What a body does with inputs like the examples, in steps. Raises TypeError at an operation that is none."""
+    with torch.no_grad():
+        traced = make_fx(body)(*examples)
+    inputs = tuple(signature(body.forward).parameters)[: len(examples)]
+    names = iter(inputs)
     steps: list[Step] = []
-    alias: dict[str, str] = {}  # rectifiers that became part of their convolution
+    known: dict[fx.Node, str] = {}  # what a node's result is called
+    arrays: dict[fx.Node, Tensor] = {}
+    outputs: tuple[str, ...] = ()
 
-    def name(node: object) -> str:
-        assert isinstance(node, fx.Node)
-        return alias.get(node.name, node.name)
-
-    def rectify(node: fx.Node, source: fx.Node) -> None:
-        place = next(i for i, step in enumerate(steps) if step.output == name(source))
-        before = steps[place]
-        if isinstance(before, Convolution) and len(source.users) == 1:
-            steps[place] = replace(before, rectified=True)
-            alias[node.name] = before.output
-        else:
-            steps.append(Rectifier(node.name, before.output))
+    def add(node: fx.Node, kind: type[Step], *parts: Any) -> None:
+        known[node] = node.name
+        steps.append(kind(node.name, *parts))
 
     for node in traced.graph.nodes:
-        module = modules.get(str(node.target)) if node.op == "call_module" else None
+        operation = node.target
         if node.op == "placeholder":
-            inputs.append(node.name)
-        elif isinstance(module, nn.Conv2d) and module.bias is not None:
-            weight, bias = module.weight.detach(), module.bias.detach()
-            stride, padding = int(module.stride[0]), int(module.padding[0])
-            steps.append(Convolution(node.name, name(node.args[0]), weight, bias, stride, padding, False))
-        elif isinstance(module, nn.ReLU) or (node.op == "call_function" and node.target is F.relu):
-            rectify(node, node.args[0])
-        elif node.op == "call_function" and node.target in (operator.add, torch.add):
-            first, second = node.args
-            steps.append(Sum(node.name, (name(first), name(second))))
-        elif node.op == "call_function" and node.target is F.pixel_shuffle and node.args[1] == 2:
-            steps.append(Shuffle(node.name, name(node.args[0])))
-        elif node.op == "call_function" and node.target is torch.cat:
-            steps.append(Concatenation(node.name, tuple(name(n) for n in node.args[0])))
+            known[node] = next(names)
+        elif node.op == "get_attr":
+            arrays[node] = getattr(traced, str(operation)).detach()
+        elif operation is aten.detach.default:
+            arrays[node] = arrays[node.args[0]]
+        elif operation is aten.convolution.default:
+            source, weight, bias, stride, padding = node.args[:5]
+            add(node, Convolution, known[source], arrays[weight], arrays[bias], stride[0], padding[0], False)
+        elif operation is aten.relu.default:
+            source = node.args[0]
+            before = steps[-1]
+            if isinstance(before, Convolution) and before.output == known[source] and len(source.users) == 1:
+                steps[-1] = replace(before, rectified=True)
+                known[node] = before.output
+            else:
+                add(node, Rectifier, known[source])
+        elif operation is aten.add.Tensor:
+            add(node, Sum, (known[node.args[0]], known[node.args[1]]))
+        elif operation is aten.pixel_shuffle.default and node.args[1] == 2:
+            add(node, Shuffle, known[node.args[0]])
+        elif operation is aten.cat.default:
+            add(node, Concatenation, tuple(known[part] for part in node.args[0]))
         elif node.op == "output":
             given = node.args[0]
-            outputs = tuple(name(n) for n in (given if isinstance(given, tuple) else (given,)))
+            outputs = tuple(known[part] for part in (given if isinstance(given, tuple | list) else (given,)))
         else:
             raise TypeError(f"a network's step {node.format_node()} is not one that other runtimes are told of")
-    return Graph(tuple(inputs), tuple(steps), outputs)
+    return Graph(inputs, tuple(steps), outputs)
 
 
 # Channels that the planes get beside the features.
@@ -235,3 +241,9 @@ def _kernel(
     bias = response[-1, :, middle, middle]
     near = response[:-1, :, middle - 1 : middle + 2, middle - 1 : middle + 2] - bias[:, None, None]
     return near.flip(2, 3).transpose(0, 1), bias
+
+
+def examples(network: Network) -> tuple[Tensor, Tensor]:
+    """Inputs of the smallest size that a network's body takes: packed planes, and the mosaic interpolated."""
+    size, device = network.config.stride, network.device
+    return torch.zeros(1, 4, size, size, device=device), torch.zeros(1, 3, 2 * size, 2 * size, device=device)

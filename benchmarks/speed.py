@@ -1,0 +1,199 @@
+"""Speed of every engine and of peers, in one run: one table, and a plot of quality over speed.
+
+    python benchmarks/speed.py [--megapixels 6] [--pictures FOLDER] [--device cpu] [--plot speed.png] [--layers]
+
+Each row is measured in a process of its own, on the same mosaic, and says: megapixels a second, the best of three
+after one to warm up; the process's peak memory; the share of the matrix rate, measured in the same run, that the
+network's multiplications take; PSNR at noise 10 on the pictures. "plain" is the network in PyTorch's own memory
+format, tile by tile, as PyTorch would run it. With --layers, the rate of each kind of convolution is shown instead.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from debayes import baselines, camera, cfa, dng, engine, heap, image, metrics, scenes, speed, weights
+from debayes import raw as raws
+from debayes.model import Network
+from debayes.restoration import restore_image
+
+PEERS = ("bilinear", "menon", "LibRaw AHD", "demosaicnet")
+
+# The level of the noise that PSNR is measured at.
+SIGMA = 10 / 255
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--megapixels", type=float, default=6.0)
+    parser.add_argument("--models", nargs="+", default=["wild-s", "wild-l"])
+    parser.add_argument("--pictures", type=Path, help="a folder of pictures; else a free photograph")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        model, name = options.one
+        print(json.dumps(measure(model, name, options)))
+        return
+    device = torch.device(options.device)
+    rate = speed.matrix_rate(device)
+    print(f"float32 matrix rate {rate / 1e9:.0f} GFLOP/s, {torch.get_num_threads()} threads")
+    if options.layers:
+        for model in options.models:
+            show_layers(weights.load(model), rate, model)
+        return
+    engines = [name for name in engine.NEEDS if engine.available(name, device) and name != "compile"]
+    rows = [(model, name) for model in options.models for name in ("plain", *engines)]
+    rows += [("peer", name) for name in PEERS] if options.device == "cpu" else []
+    print("| method | MP/s | times plain | peak GiB | share of the matrix rate | PSNR |\n|---|---|---|---|---|---|")
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        again = [option for option in sys.argv[1:] if option != "--layers"]
+        command = [sys.executable, __file__, *again, "--one", *row]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        found[row] = one = json.loads(done.stdout)
+        plain = found.get((row[0], "plain"))
+        times = f"{one['speed'] / plain['speed']:.2f}" if plain else ""
+        share = f"{one['flops'] * one['speed'] / rate:.0%}" if one["flops"] else ""
+        name = row[1] if row[0] == "peer" else f"{row[0]}, {row[1]}"
+        print(
+            f"| {name} | {one['speed']:.3g} | {times} | {one['peak']:.2f} | {share} | {one['psnr']:.2f} |",
+            flush=True,
+        )
+    if options.plot:
+        plot(found, options.plot)
+
+
+def measure(model: str, name: str, options: argparse.Namespace) -> dict[str, float]:
+    """One row: speed, memory, work and quality of a method."""
+    import resource
+
+    run, flops = method(model, name, options.device)
+    height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
+    photograph = scenes.photograph("chelsea")
+    times = (1, -(-height // photograph.shape[1]), -(-height * 3 // 2 // photograph.shape[2]))
+    large = noisy(photograph.repeat(times)[:, :height, : height * 3 // 2], 0)
+    best = 0.0
+    for warm in range(4):
+        start = monotonic()
+        run(large)
+        if warm:
+            best = max(best, large.numel() / 1e6 / (monotonic() - start))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    files = sorted(path for path in options.pictures.iterdir() if path.is_file()) if options.pictures else []
+    pictures = [image.read(path) for path in files] or [photograph]
+    scores = [float(metrics.psnr(run(noisy(p, i)).clamp(0, 1), p)) for i, p in enumerate(pictures)]
+    return {"speed": best, "peak": peak, "flops": flops, "psnr": float(np.mean(scores))}
+
+
+def noisy(picture: Tensor, seed: int) -> Tensor:
+    mosaic = cfa.mosaic(picture)
+    return mosaic + SIGMA * torch.randn(mosaic.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tensor], float]:
+    """What turns a mosaic into a picture, and the operations that a megapixel takes of a network's."""
+    if model == "peer":
+        if name == "LibRaw AHD":
+            return libraw, 0.0
+        peer = baselines.find(name)
+        return lambda mosaic: peer(mosaic, "RGGB", None), 0.0
+    network = weights.load(model, device=device)
+    flops = 2e9 * network.kmac_per_pixel
+    if name != "plain":
+        fast = engine.prepare(network, name)
+        return lambda mosaic: restore_image(fast, mosaic), flops
+    heap.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
+    plain = Network(network.config).to(device).eval().requires_grad_(False)
+    plain.load_state_dict({key: value.contiguous() for key, value in network.state_dict().items()})
+    return lambda mosaic: restore_image(plain, mosaic, tile=1024), flops
+
+
+def libraw(mosaic: Tensor) -> Tensor:
+    """LibRaw's adaptive homogeneity-directed interpolation, of a 16-bit DNG with room on both sides."""
+    import rawpy
+
+    black, scale = 8192, 40960
+    counts = (black + scale * mosaic[0]).round().clamp(0, 65535).numpy().astype(np.uint16)
+    body = camera.Body()
+    shot = raws.Raw(mosaic, "RGGB", (1.0, 1.0, 1.0), body.matrix)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mosaic.dng")
+        dng.write_mosaic(path, counts, shot, black=0, white=65535, preview=np.zeros((8, 8, 3), np.uint8))
+        with rawpy.imread(str(path)) as file:
+            shown = file.postprocess(
+                demosaic_algorithm=rawpy.DemosaicAlgorithm.AHD,
+                output_color=rawpy.ColorSpace.raw,
+                output_bps=16,
+                gamma=(1, 1),
+                no_auto_bright=True,
+                user_wb=[1.0, 1.0, 1.0, 1.0],
+                user_flip=0,
+            )
+    return (torch.from_numpy(shown.astype(np.float32)).permute(2, 0, 1) - black) / scale
+
+
+def show_layers(network: Network, rate: float, model: str) -> None:
+    """The rate of every kind of convolution, at the size it has in a tile, and its share of the work."""
+    kinds: dict[tuple[int, ...], list[float]] = {}
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)
+        scale = 1024 // output.shape[-1]
+        key = (module.in_channels, module.out_channels, module.kernel_size[0], module.stride[0], scale)
+        start = monotonic()
+        for _ in range(3):
+            module.forward(inputs[0])
+        seconds = (monotonic() - start) / 3
+        entry = kinds.setdefault(key, [0.0, 0.0])
+        entry[0] += 2 * output[0, 0].numel() * module.weight.numel()
+        entry[1] += seconds
+
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(note)
+    with torch.inference_mode(), heap.keep():
+        network(torch.rand(1, 1, 1024, 1024))
+    total = sum(seconds for _, seconds in kinds.values())
+    print(f"{model}\n| convolution | at | GFLOP/s | of the matrix rate | of the time |\n|---|---|---|---|---|")
+    for (inputs, outputs, size, _, scale), (work, seconds) in kinds.items():
+        print(
+            f"| {size}x{size}, {inputs} to {outputs} | 1/{scale} | {work / seconds / 1e9:.0f} "
+            f"| {work / seconds / rate:.0%} | {seconds / total:.0%} |"
+        )
+
+
+def plot(found: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
+    """Quality over speed: up and to the right is better."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for (model, name), one in found.items():
+        peer = model == "peer"
+        axes.plot(one["speed"], one["psnr"], "s" if peer else "o", color="tab:gray" if peer else "tab:blue")
+        label = name if peer else f"{model}, {name}"
+        axes.annotate(label, (one["speed"], one["psnr"]), xytext=(5, 4), textcoords="offset points", fontsize=7)
+    axes.set(xscale="log", xlabel="megapixels a second", ylabel="PSNR at noise 10, dB")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Engines against the network itself: the same pixels, whatever runs it; exported files against it too."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import debayes
+from debayes import cfa, engine, exchange, graph, restoration
+from debayes.engine import Disagreement, Engine
+from debayes.model import Config, Network
+from debayes.nig import NormalInverseGamma
+
+CONFIGS = {
+    "one level": Config(widths=(8,), blocks=1, bottom_blocks=1, tail=4, tail_blocks=0),
+    "two levels": Config(widths=(6, 8), blocks=2, bottom_blocks=1, tail=4, tail_blocks=2),
+    "three levels": Config(widths=(4, 6, 8), blocks=1, bottom_blocks=1, tail=4),
+    "paper": Config("paper", widths=(8,), blocks=1, groups=2, growth=4, layers=2),
+}
+EXACT = ("eager", "ncnn", "onnxruntime", "openvino")
+
+
+def untrained(name: str) -> Network:
+    """A network whose every weight and bias matters."""
+    torch.manual_seed(1)
+    network = Network(CONFIGS[name])
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return network.eval().requires_grad_(False)
+
+
+def prepared(network: Network, name: str) -> Engine:
+    """The engine, or a skipped test where what it needs is not there."""
+    if not engine.available(name, network.device):
+        pytest.skip(f"{name} is not installed, or this machine has no units for it")
+    found = engine.prepare(network, name)
+    assert found.name == name
+    return found
+
+
+def noisy(*shape: int) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def assert_close(left: NormalInverseGamma, right: NormalInverseGamma, tolerance: float) -> None:
+    """Equal to the tolerance: image and noise level, the latter to a thousandth of itself where it is large."""
+    torch.testing.assert_close(left.mean, right.mean, rtol=0, atol=tolerance)
+    found, expected = left.noise_variance.sqrt(), right.noise_variance.sqrt()
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_engines_agree_with_the_network(config: str, name: str) -> None:
+    """To 1e-4 at every pixel of a picture in tiles, odd sizes and another pattern than the network's own."""
+    network = untrained(config)
+    mosaic = noisy(1, 75, 118)
+    right = restoration.restore(network, mosaic, "GBRG", tile=48)
+    assert_close(restoration.restore(prepared(network, name), mosaic, "GBRG", tile=48), right, 1e-4)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_shipped_network_agrees(name: str) -> None:
+    """The same for trained weights, the doubt too, where tiles are cut inside the receptive field."""
+    network = debayes.load("wild-s")
+    mosaic = noisy(1, 141, 165)
+    right = restoration.restore(network, mosaic, "BGGR", tile=90)
+    found = restoration.restore(prepared(network, name), mosaic, "BGGR", tile=90)
+    assert_close(found, right, 1e-4)
+    torch.testing.assert_close(found.mean_variance.sqrt(), right.mean_variance.sqrt(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", ["two levels", "paper"])
+def test_batches_are_run_one_by_one(config: str) -> None:
+    """ncnn has no batches: mosaics of one do not mix."""
+    network = untrained(config)
+    fast = prepared(network, "ncnn")
+    batch = noisy(3, 1, 40, 48)
+    together = restoration.restore(fast, batch)
+    for i in range(3):
+        assert_close(restoration.restore(fast, batch[i]), together.map(lambda t, i=i: t[i]), 1e-5)
+
+
+def test_half_precision_costs_no_quality() -> None:
+    """Below 0.01 dB at sigma 10, the heads in single precision."""
+    network = debayes.load("wild-s")
+    half = prepared(network, "half")
+    from skimage import data
+
+    truth = torch.from_numpy(data.chelsea()[:200, :240].copy()).permute(2, 0, 1).float() / 255
+    mosaic = cfa.mosaic(truth) + 10 / 255 * torch.randn(1, 200, 240, generator=torch.Generator().manual_seed(0))
+    errors = [float((debayes.restore(n, mosaic).mean - truth).square().mean().log10()) for n in (network, half)]
+    assert abs(10 * (errors[0] - errors[1])) < 0.01
+    assert debayes.restore(half, mosaic).rate.dtype == torch.float32
+
+
+@pytest.mark.parametrize("config", ["one level", "two levels", "three levels"])
+def test_folding_changes_nothing_inside(config: str) -> None:
+    """One convolution for the linear end of a U-Net: equal away from the border, where alone it may differ."""
+    network = untrained(config)
+    planes = noisy(1, 4, 24, 32) - 0.5
+    base = cfa.interpolate(torch.nn.functional.pixel_shuffle(planes, 2))
+    right, found = network.body(planes, base), graph.fold(network)(planes)
+    inside = (..., slice(8, -8), slice(8, -8))
+    torch.testing.assert_close(found[inside], right[inside], rtol=1e-4, atol=1e-5)
+    assert float((found - right).abs().max()) > 1e-3  # at the border they differ, as they may
+    with pytest.raises(ValueError, match="only a U-Net"):
+        graph.fold(untrained("paper"))
+
+
+def test_replayed_steps_are_the_body() -> None:
+    """What `trace` writes down, done step by step, is what the body does."""
+    for config in CONFIGS:
+        network = untrained(config)
+        steps = graph.trace(network.body, *graph.examples(network))
+        arrays = {s.output: (s.weight, s.bias) for s in steps.steps if isinstance(s, graph.Convolution)}
+        inputs = [noisy(1, 4, 16, 24), noisy(1, 3, 32, 48)]
+        found = engine.replay(steps, arrays, inputs)
+        torch.testing.assert_close(found, network.body(*inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_unknown_steps_are_refused() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sin(x)
+
+    with pytest.raises(TypeError, match="sin"):
+        graph.trace(Odd(), torch.zeros(1))
+
+
+def test_an_engine_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named in a warning, and the network itself runs."""
+    network = debayes.load("wild-s")
+    right = exchange.build_ncnn
+
+    def spoilt(steps: graph.Graph) -> tuple[str, bytes]:
+        text, data = right(steps)
+        return text, (np.frombuffer(data, np.float32) * np.float32(1.01)).tobytes()
+
+    monkeypatch.setattr(exchange, "build_ncnn", spoilt)
+    if not engine.available("ncnn", network.device):
+        pytest.skip("ncnn is not installed")
+    with pytest.warns(Disagreement, match=r"the engine ncnn is not used: its picture is .* off"):
+        found = engine.prepare(network, "ncnn")
+    assert found.name == "eager"
+    mosaic = noisy(1, 60, 60)
+    assert_close(debayes.restore(found, mosaic), debayes.restore(network, mosaic), 1e-5)
+
+
+def test_auto_takes_what_is_done_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the table: a slow start pays for much work only; what is not installed is passed over in silence."""
+    network = debayes.load("wild-s")
+    table = {("cpu", "small"): {"eager": (0.0, 1.0), "compile": (60.0, 2.0), "openvino": (0.0, 5.0)}}
+    monkeypatch.setattr(engine, "MEASURED", table)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
+    assert engine.rank(network, 24.0) == ["eager", "compile"]
+    assert engine.rank(network, 2400.0) == ["compile", "eager"]
+    assert engine.prepare(network, "auto", megapixels=24.0).name == "eager"
+    with pytest.raises(ValueError, match=r'openvino needs onnx: pip install "debayes\[openvino\]"'):
+        engine.prepare(network, "openvino")
+
+
+def test_bad_names_are_refused() -> None:
+    network = debayes.load("wild-s")
+    with pytest.raises(ValueError, match="there is no engine 'turbo'"):
+        engine.prepare(network, "turbo")
+
+
+def test_onnx_file(tmp_path: Path) -> None:
+    """Any size, batches, the network's own borders, and what a program must know in the metadata."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    answer = exchange.export_file("wild-s", tmp_path / "net.onnx", "onnx")
+    assert answer["difference"] < 1e-4 and answer["written"] == [str(tmp_path / "net.onnx")]
+    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    notes = session.get_modelmeta().custom_metadata_map
+    network = debayes.load("wild-s")
+    assert (notes["pattern"], notes["domain"], notes["stride"]) == ("RGGB", "srgb", "8")
+    assert int(notes["receptive_radius"]) == network.config.receptive_radius
+    assert json.loads(notes["licences"])
+    for shape in ((1, 1, 8, 16), (2, 1, 40, 24)):
+        mosaic = noisy(*shape)
+        found = session.run(["loc", "count", "concentration", "rate"], {"mosaic": mosaic.numpy()})
+        right = network(mosaic)
+        for name, array in zip(("loc", "count", "concentration", "rate"), found, strict=True):
+            torch.testing.assert_close(torch.from_numpy(array), getattr(right, name), rtol=1e-3, atol=1e-5)
+
+
+def test_export_refuses(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="exported to onnx or ncnn"):
+        exchange.export_file("wild-s", tmp_path / "a.onnx", "tflite")
+    with pytest.raises(ValueError, match=r"named NAME\.onnx"):
+        exchange.export_file("wild-s", tmp_path / "a.bin", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ncnn_files(tmp_path: Path) -> None:
+    """Two files, which ncnn reads and runs to the network's maps."""
+    ncnn = pytest.importorskip("ncnn")
+    answer = exchange.export_file("wild-s", tmp_path / "net.param", "ncnn")
+    assert answer["difference"] < 1e-4
+    net = ncnn.Net()
+    assert net.load_param(str(tmp_path / "net.param")) == 0 and net.load_model(str(tmp_path / "net.bin")) == 0
+    network, mosaic = debayes.load("wild-s"), noisy(1, 1, 64, 80)
+    planes = (cfa.pack(mosaic) - 0.5)[0].contiguous().numpy()
+    extractor = net.create_extractor()
+    extractor.input("planes", ncnn.Mat(planes))
+    _, maps = extractor.extract(net.output_names()[0])
+    mean = cfa.interpolate(mosaic)[0] + torch.from_numpy(np.array(maps))[:3]
+    inside = (slice(None), slice(16, -16), slice(16, -16))
+    torch.testing.assert_close(mean[inside], network(mosaic).loc[0][inside], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tile", [20, 1000])
+def test_the_image_alone(tile: int) -> None:
+    """`restore_image` is the mean of `restore`."""
+    network, mosaic = untrained("two levels"), noisy(2, 1, 50, 61)
+    image = restoration.restore_image(network, mosaic, "GRBG", tile=tile)
+    assert torch.equal(image, restoration.restore(network, mosaic, "GRBG", tile=tile).mean)
