@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes import cfa
@@ -26,22 +27,25 @@ class Balance:
         """For a picture of this size; towards the limit, above which clipping has a mean, pixels count less."""
         self.rows, self.columns = -(-height // CELL), -(-width // CELL)
         self.limit = limit
-        self._sum = np.zeros((3, self.rows * self.columns))
-        self._count = np.zeros((3, self.rows * self.columns))
+        self._sum = np.zeros((3, self.rows, self.columns))
+        self._count = np.zeros((3, self.rows, self.columns))
 
     def add(
         self, picture: Float[Tensor, "3 h w"], mosaic: Float[Tensor, "1 h w"], pattern: str, top: int, left: int
     ) -> None:
         """Gather a piece: linear colours, the mosaic they were made of, its pattern and its place."""
-        _, height, width = mosaic.shape
-        rows = (torch.arange(top, top + height) // CELL).view(-1, 1)
-        cells = rows * self.columns + torch.arange(left, left + width) // CELL
-        for i, mask in enumerate(cfa.masks(pattern, height, width)):
-            weight = self.weight(picture[i][mask]).double().numpy()
-            difference = (mosaic[0][mask] - picture[i][mask]).double().numpy()
-            place = cells[mask].numpy()
-            self._sum[i] += np.bincount(place, weight * difference, self._sum.shape[1])
-            self._count[i] += np.bincount(place, weight, self._sum.shape[1])
+        for color, (y, x) in zip(pattern, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True):
+            i = cfa.COLORS.index(color)
+            seen = picture[i, y::2, x::2]
+            if seen.numel() == 0:
+                continue
+            weight = self.weight(seen)
+            difference = weight * (mosaic[0, y::2, x::2] - seen)
+            rows = np.arange(top + y, top + y + 2 * seen.shape[0], 2) // CELL
+            columns = np.arange(left + x, left + x + 2 * seen.shape[1], 2) // CELL
+            place = (i, slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1))
+            self._sum[place] += _sums(difference.numpy(), rows, columns)
+            self._count[place] += _sums(weight.numpy(), rows, columns)
 
     def weight(self, picture: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """How much pixels count, and how much of the correction they get: all up to half the limit, none above."""
@@ -62,10 +66,19 @@ class Balance:
     def correct(self, picture: Float[Tensor, "3 h w"], top: int) -> Float[Tensor, "3 h w"]:
         """Whole rows of the picture from `top` on, with the means, interpolated between the cells, added."""
         _, height, width = picture.shape
-        y, x = (torch.arange(0.5, size) for size in (height, width))
-        places = torch.meshgrid(
-            2 * (top + y) / (CELL * self.rows) - 1, 2 * x / (CELL * self.columns) - 1, indexing="ij"
-        )
-        grid = torch.stack(places[::-1], -1)[None]
-        added = F.grid_sample(self.means()[None], grid, padding_mode="border", align_corners=False)[0]
-        return picture + self.weight(picture) * added
+        first, last = top // CELL, -(-(top + height) // CELL)
+        # A cell more on either side, the outermost again where there is none: between two it is interpolated.
+        around = torch.arange(first - 1, last + 1).clamp(0, self.rows - 1)
+        added = F.interpolate(self.means()[None, :, around], scale_factor=float(CELL), mode="bilinear")[0]
+        start = top - (first - 1) * CELL
+        return picture + self.weight(picture) * added[:, start : start + height, :width]
+
+
+def _sums(values: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums over the cells whose numbers are given for each row and column, in order."""
+    first = np.searchsorted(columns, np.arange(columns[0], columns[-1] + 1))
+    across = np.add.reduceat(values, first, axis=1)
+    sums: NDArray[np.float64] = np.add.reduceat(
+        across, np.searchsorted(rows, np.arange(rows[0], rows[-1] + 1)), axis=0, dtype=np.float64
+    )
+    return sums

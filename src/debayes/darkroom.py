@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from debayes import adaptation, cfa, color, dng, files, image, maps, metadata, w
 from debayes import raw as raws
 from debayes.balance import Balance
 from debayes.development import (
+    STRIP,
     Progress,
     check_strength,
     develop_tiles,
@@ -146,7 +148,7 @@ def develop(
     rest = torch.empty(1, height, width) if strength < 1 else None
     kinds = ("noise", "doubt") if settings.with_maps else ()
     levels = {kind: np.empty((height, width, 3), np.float16) for kind in kinds}
-    certainty = 0.0
+    doubt = 0.0  # its variance, in units of that of the noise
     balance = Balance(height, width, unclipped(raw, found))
     parts = develop_tiles(
         network,
@@ -163,7 +165,7 @@ def develop(
         balance.add(part.picture, mosaic, cells, part.rows.start, part.columns.start)
         for kind in kinds:
             levels[kind][place] = getattr(part, kind).permute(1, 2, 0).numpy()
-        certainty += float((part.doubt / part.noise.clamp_min(1e-12)).square().sum())
+        doubt += float((1 / part.certainty).sum())
     for rows in strips(height):
         picture = balance.correct(_settle(_linear(counts[rows])), rows.start)
         if rest is not None:
@@ -173,7 +175,7 @@ def develop(
         for rows in strips(height):
             grain = (1 - strength) * _grain(rest, raw.pattern, rows)
             counts[rows] = _quantise(_settle(_linear(counts[rows])) + grain)
-    share_left = (1 - strength) ** 2 + certainty / counts.size
+    share_left = (1 - strength) ** 2 + doubt / counts.size
     left = Profile(found.gain * share_left, found.floor * share_left)
     return Print(negative, counts, levels, left, adapted)
 
@@ -291,12 +293,16 @@ def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
 
 def _preview(counts: Any, raw: Raw, stops: float, step: int) -> Any:
     """A small picture to look at, of linear counts averaged over step x step pixels."""
-    height, width = (max(1, size // step) for size in counts.shape[:2])
     step = min(step, *counts.shape[:2])
+    height, width = (size // step for size in counts.shape[:2])
     small = np.empty((height, width, 3), np.uint16)
-    for row in range(height):
-        part = counts[row * step : (row + 1) * step, : width * step].reshape(-1, width, step, 3)
-        small[row] = part.mean((0, 2), dtype=np.float32)
+    many = max(1, STRIP // step)
+    for row in range(0, height, many):
+        part = torch.from_numpy(
+            counts[row * step : min(row + many, height) * step, : width * step].astype(np.float32)
+        )
+        means = F.avg_pool2d(part.permute(2, 0, 1), step)
+        small[row : row + many] = means.permute(1, 2, 0).numpy()
     return _render(small, raw, stops, "srgb", 8)
 
 

@@ -35,10 +35,33 @@ class Part:
     columns: slice
     picture: Float[Tensor, "3 h w"]
     """The posterior's mean."""
-    noise: Float[Tensor, "3 h w"]
-    """The standard deviation of the noise in the raw."""
-    doubt: Float[Tensor, "3 h w"]
-    """The standard deviation of what is true, given the raw."""
+    posterior: NormalInverseGamma
+    """That of the networks' domain."""
+    offset: Tensor
+    """Of the bridge's curve, which leads there."""
+    gains: Float[Tensor, "3 1 1"]
+    """White balance, which does too."""
+
+    @property
+    def noise(self) -> Float[Tensor, "3 h w"]:
+        """The standard deviation of the noise in the raw."""
+        return self._spread(self.posterior.noise_variance.sqrt())
+
+    @property
+    def doubt(self) -> Float[Tensor, "3 h w"]:
+        """The standard deviation of what is true, given the raw."""
+        return self._spread(self.posterior.mean_variance.sqrt())
+
+    @property
+    def certainty(self) -> Float[Tensor, "3 h w"]:
+        """How many times the variance of the noise is that of what is true: the same in either domain."""
+        return self.posterior.count
+
+    def _spread(self, deviation: Tensor) -> Tensor:
+        """A deviation of the networks' domain in linear values: half of what one up and one down span."""
+        mean = self.posterior.mean
+        up, down = bridge.decode(mean + deviation, self.offset), bridge.decode(mean - deviation, self.offset)
+        return (up - down) / 2 / self.gains
 
 
 @dataclass(frozen=True)
@@ -103,13 +126,8 @@ def develop_tiles(
     for rows, columns, posterior in tiles:
         linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
         blown = _blown(raw, rows, columns)
-        yield Part(
-            rows,
-            columns,
-            torch.where(blown, linear.clamp_min(1), linear),
-            _spread(posterior, posterior.noise_variance.sqrt(), offset) / gains,
-            _spread(posterior, posterior.mean_variance.sqrt(), offset) / gains,
-        )
+        picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
+        yield Part(rows, columns, picture, posterior, offset, gains)
 
 
 def noise_of(raw: Raw) -> Profile:
@@ -169,12 +187,6 @@ def photosites(raw: Raw, part: Part) -> tuple[Tensor, str]:
     """The photosites of a part, and their pattern."""
     pattern = cfa.shift(raw.pattern, part.rows.start, part.columns.start)
     return raw.mosaic[:, part.rows, part.columns], pattern
-
-
-def _spread(posterior: NormalInverseGamma, deviation: Tensor, offset: Tensor) -> Tensor:
-    """A standard deviation of the networks' domain in linear values: half of what one up and one down span."""
-    up, down = bridge.decode(posterior.mean + deviation, offset), bridge.decode(posterior.mean - deviation, offset)
-    return (up - down) / 2
 
 
 def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:

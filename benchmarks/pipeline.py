@@ -1,0 +1,81 @@
+"""Developing a folder against the network alone: python benchmarks/pipeline.py [--files 20] [--megapixels 24]
+
+Simulated raws of a free photograph are developed to DNG by `debayes develop` in a process of its own, then the
+network alone restores as many mosaics of that size, already in memory, with the same engine. Prints both times,
+their ratio, and the process's memory while it worked on its second file and on its last.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic, sleep
+
+from debayes import image, mosaics, scenes, weights
+from debayes import raw as raws
+from debayes.development import enter, noise_of
+from debayes.engine import prepare
+from debayes.restoration import restore_tiles
+
+
+def main() -> None:
+    """Print the two times and the memory."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--files", type=int, default=20)
+    parser.add_argument("--megapixels", type=float, default=24.0)
+    parser.add_argument("--model", default="raw-s")
+    parser.add_argument("--engine", default="auto")
+    options = parser.parse_args()
+    height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
+    width = height * 3 // 2
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        photograph = scenes.photograph("chelsea")
+        times = (1, -(-height // photograph.shape[1]), -(-width // photograph.shape[2]))
+        image.write(folder / "large.png", photograph.repeat(times)[:, :height, :width], bits=8)
+        mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
+        (folder / "raws").mkdir()
+        for i in range(options.files):
+            shutil.copy(folder / "large.dng", folder / "raws" / f"{i:03d}.dng")
+        command = [sys.executable, "-m", "debayes", "develop", str(folder / "raws"), "-o", str(folder / "out")]
+        command += ["--model", options.model, "--engine", options.engine]
+        start = monotonic()
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        memory: dict[int, float] = {}  # by how many files were done
+        while run.poll() is None:
+            done = len(list((folder / "out").glob("*-debayes.dng")))
+            memory[done] = max(memory.get(done, 0.0), resident(run.pid))
+            sleep(0.1)
+        seconds = monotonic() - start
+        if run.returncode:
+            sys.exit(run.returncode)
+        raw = raws.read(folder / "large.dng")
+    engine = prepare(weights.load(options.model), options.engine)
+    encoded = enter(raw, noise_of(raw))
+    pure = 0.0
+    for _ in range(options.files):
+        start = monotonic()
+        for _ in restore_tiles(engine, encoded, raw.pattern):
+            pass
+        pure += monotonic() - start
+    print(
+        f"{options.files} files of {height * width / 1e6:.1f} MP with {options.model}, engine {engine.name}: "
+        f"developed in {seconds:.1f} s, the network alone {pure:.1f} s, ratio {seconds / pure:.2f}; "
+        f"{options.files * height * width / 1e6 / seconds:.2f} MP/s; "
+        f"memory at the second file {memory[1]:.2f} GiB, at the last {memory[options.files - 1]:.2f} GiB"
+    )
+
+
+def resident(process: int) -> float:
+    """GiB of memory that a process has now."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 2**20
+
+
+if __name__ == "__main__":
+    main()
