@@ -16,6 +16,7 @@ from torch import Tensor
 
 from debayes import cfa, image, metrics, noise
 from debayes.baselines import Baseline
+from debayes.engine import Engine
 from debayes.model import Network
 from debayes.restoration import restore
 
@@ -37,7 +38,7 @@ class Score:
 
 
 def evaluate(
-    method: Network | Baseline,
+    method: Network | Engine | Baseline,
     pictures: Sequence[Path],
     sigmas: Sequence[float],
     *,
@@ -63,7 +64,7 @@ def evaluate(
 
 
 def score(
-    method: Network | Baseline,
+    method: Network | Engine | Baseline,
     target: Float[Tensor, "3 h w"],
     sigma: float,
     *,
@@ -73,7 +74,7 @@ def score(
 ) -> Score:
     """The score of one picture of even size at one noise level; its name seeds the noise."""
     mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=name)
-    if isinstance(method, Network):
+    if isinstance(method, Network | Engine):
         posterior = restore(method, mosaic, pattern, ensemble=ensemble)
         mean, level = posterior.mean, posterior.noise_variance.sqrt()
     else:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from debayes import baselines, color, image, metrics
 from debayes.baselines import Baseline
+from debayes.engine import Engine
 from debayes.model import Network
 from debayes.restoration import restore
 
@@ -114,7 +115,7 @@ def check(names: Iterable[str], patterns: Iterable[str]) -> None:
 
 
 def evaluate(
-    method: Network | Baseline,
+    method: Network | Engine | Baseline,
     pairs: Sequence[Pair],
     *,
     ensemble: bool = False,
@@ -127,7 +128,7 @@ def evaluate(
     scores = []
     for i, pair in enumerate(pairs):
         mosaic, truth = read(pair)
-        if isinstance(method, Network):
+        if isinstance(method, Network | Engine):
             mean = restore(method, mosaic, PATTERN, ensemble=ensemble).mean
         else:
             mean = method(mosaic, PATTERN, None)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from debayes.options import Device, Json, find_device, load_network, make_folder, show
+from debayes.options import Device, EngineName, Json, find_device, load_network, make_folder, show
 
 if TYPE_CHECKING:
-    from debayes.model import Network
+    from debayes.engine import Engine
 
 
 def evaluate(
@@ -29,6 +29,7 @@ def evaluate(
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
+    engine: EngineName = "eager",
     json_: Annotated[Path | None, typer.Option("--json", help="Also write every score to this file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write each picture's scores to this file.")] = None,
 ) -> None:
@@ -39,6 +40,7 @@ def evaluate(
     sRGB, and --sigma does not matter for it.
     """
     from debayes import baselines, cfa, evaluation, files, image, msr, reports
+    from debayes.engine import prepare
     from debayes.terminal import progress_bar
 
     for path in (json_, csv):
@@ -51,13 +53,13 @@ def evaluate(
     places = {name: _data_folder(name) for name in data}
     given = {name: msr.pairs(root)[:limit] for name, place in places.items() if (root := msr.locate(place))}
     folders = {name: image.find(place)[:limit] for name, place in places.items() if name not in given}
-    methods: dict[str, tuple[Network | baselines.Baseline, bool]] = {}
+    methods: dict[str, tuple[Engine | baselines.Baseline, bool]] = {}
     for name in baseline:
         methods[name] = (baselines.find(name), False)
     if given:
         msr.check(baseline, patterns)
     for name in model:
-        network = load_network(name, device)
+        network = prepare(load_network(name, device), engine)
         methods[name] = (network, False)
         if ensemble:
             methods[f"{name}, ensemble"] = (network, True)
