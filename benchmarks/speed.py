@@ -141,6 +141,7 @@ def libraw(mosaic: Tensor) -> Tensor:
                 output_bps=16,
                 gamma=(1, 1),
                 no_auto_bright=True,
+                adjust_maximum_thr=0.0,
                 user_wb=[1.0, 1.0, 1.0, 1.0],
                 user_flip=0,
             )

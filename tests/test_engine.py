@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import debayes
-from debayes import cfa, engine, exchange, graph, restoration
+from debayes import cfa, engine, exchange, graph, restoration, stages
 from debayes.engine import Disagreement, Engine
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
@@ -104,12 +104,12 @@ def test_folding_changes_nothing_inside(config: str) -> None:
     network = untrained(config)
     planes = noisy(1, 4, 24, 32) - 0.5
     base = cfa.interpolate(torch.nn.functional.pixel_shuffle(planes, 2))
-    right, found = network.body(planes, base), graph.fold(network)(planes)
+    right, found = network.body(planes, base), stages.fold(network)(planes)
     inside = (..., slice(8, -8), slice(8, -8))
     torch.testing.assert_close(found[inside], right[inside], rtol=1e-4, atol=1e-5)
     assert float((found - right).abs().max()) > 1e-3  # at the border they differ, as they may
     with pytest.raises(ValueError, match="only a U-Net"):
-        graph.fold(untrained("paper"))
+        stages.fold(untrained("paper"))
 
 
 def test_replayed_steps_are_the_body() -> None:

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from debayes import cfa, exchange, graph
 from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Sum
-from debayes.model import Config, Network
+from debayes.model import MAPS, Config, Network
 from debayes.nig import NormalInverseGamma
+from debayes.stages import Descent, Run, fold, stage
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Engine:
     """How it is run: one of `NAMES`."""
     network: Network
     """What is run."""
-    run: "Run"
+    run: Run
     """From mosaics (b, 1, h, w), on the network's device, to the posterior of some rows and columns."""
 
     @property
@@ -87,9 +88,6 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("cuda", "small"): {"half": (1.0, 500.0), "compile": (15.0, 1100.0)},
     ("cuda", "large"): {"half": (1.0, 190.0), "compile": (20.0, 340.0)},
 }
-
-# Rows of cells that are done at a time at full resolution.
-STRIP = 96
 
 
 def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0) -> Engine:
@@ -200,13 +198,10 @@ def check(engine: Engine) -> str | None:
     return None
 
 
-Run = Callable[[Tensor, slice, slice], NormalInverseGamma]
-
-
 def _eager(network: Network) -> Run:
     """PyTorch, in stages if it is a U-Net."""
     if network.config.architecture == "unet":
-        return _staged(network, lambda module, *_: module)
+        return stage(network, lambda module, *_: module)
     return network.inside
 
 
@@ -215,7 +210,7 @@ def _half(network: Network) -> Run:
     if network.device.type == "cuda":
         return _cropped(_fused(network))
     if network.config.architecture == "unet":
-        return _staged(network, lambda module, *_: _bfloat16(module))
+        return stage(network, lambda module, *_: _bfloat16(module))
     return _whole(network, _bfloat16(network.body))
 
 
@@ -229,14 +224,14 @@ def _bfloat16(module: nn.Module) -> Callable[..., Any]:
 def _ncnn(network: Network) -> Run:
     """ncnn, whose Winograd convolutions multiply four times less; in stages if it is a U-Net."""
     if network.config.architecture == "unet":
-        return _staged(network, _in_ncnn)
+        return stage(network, _in_ncnn)
     return _whole(network, _in_ncnn(network.body, *graph.examples(network)))
 
 
 def _in_ncnn(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
     """A module, run by ncnn, with inputs like those."""
     run = exchange.run_in_ncnn(graph.trace(module, *like))
-    return run if isinstance(module, graph.Descent) else lambda *inputs: run(*inputs)[0]
+    return run if isinstance(module, Descent) else lambda *inputs: run(*inputs)[0]
 
 
 def _whole(network: Network, body: Callable[..., Any]) -> Run:
@@ -250,78 +245,6 @@ def _whole(network: Network, body: Callable[..., Any]) -> Run:
     return run
 
 
-def _staged(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
-    """A U-Net stage by stage, each on no more of the window than the pixels that are asked for need.
-
-    `build` makes what runs a stage, of the module and of inputs like those it will get.
-
-    The way down sees all of it. The less a stage still looks aside, the less it is given, and at full resolution,
-    where a pixel needs most memory, it is given that strip by strip.
-    """
-    folded = graph.fold(network)
-    planes = graph.examples(network)[0]
-    with torch.inference_mode():
-        x, *skips = folded.descent(planes)
-        descend = build(folded.descent, planes)
-        climbs: list[Callable[..., Any]] = []
-        for climb, skipped in zip(reversed(folded.climbs), reversed(skips), strict=True):
-            climbs.insert(0, build(climb, x, skipped))
-            x = climb(x, skipped)
-        finish = build(folded.tail, x, planes)
-    reach, convolutions = folded.tail.reach, 2 * network.config.blocks
-
-    def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
-        planes = cfa.pack(mosaic) - 0.5
-        height, width = planes.shape[2:]
-        inner = (_halve(rows), _halve(columns))
-        given = [(_grow(inner[0], reach, height), _grow(inner[1], reach, width))]  # by each level to the one above
-        for level in range(len(climbs)):
-            down, across = given[-1]
-            needed = _grow(down, convolutions, height >> level), _grow(across, convolutions, width >> level)
-            given.append((_halve(needed[0]), _halve(needed[1])))
-        x, *skips = descend(planes)
-        x = x[..., *given[-1]]
-        for level in reversed(range(len(climbs))):
-            around = [slice(2 * part.start, 2 * part.stop) for part in given[level + 1]]
-            x = climbs[level](x, skips.pop()[..., *around])
-            x = x[..., *(_within(part, outer) for part, outer in zip(given[level], around, strict=True))]
-        down, across = given[0]
-        parts = []
-        for start in range(inner[0].start, inner[0].stop, STRIP):
-            strip = slice(start, min(start + STRIP, inner[0].stop))
-            outer = _grow(strip, reach, height)
-            maps = finish(x[:, :, _within(outer, down)], planes[:, :, outer, across])
-            base = cfa.interpolate(
-                mosaic[:, :, 2 * outer.start : 2 * outer.stop, 2 * across.start : 2 * across.stop]
-            )
-            top, end = max(rows.start, 2 * strip.start), min(rows.stop, 2 * strip.stop)
-            place = (
-                slice(top - 2 * outer.start, end - 2 * outer.start),
-                slice(columns.start - 2 * across.start, columns.stop - 2 * across.start),
-            )
-            parts.append(network.posterior(base[..., *place], maps[..., *place]))
-        return NormalInverseGamma(
-            *(torch.cat([getattr(part, name) for part in parts], 2) for name in exchange.MAPS)
-        )
-
-    return run
-
-
-def _halve(part: slice) -> slice:
-    """The cells, twice as large, that cover some cells or photosites."""
-    return slice(part.start // 2, -(-part.stop // 2))
-
-
-def _grow(part: slice, by: int, size: int) -> slice:
-    """A part with so many more cells on either side, as far as there are any."""
-    return slice(max(0, part.start - by), min(size, part.stop + by))
-
-
-def _within(part: slice, outer: slice) -> slice:
-    """A part of something of which there is no more than `outer`."""
-    return slice(part.start - outer.start, part.stop - outer.start)
-
-
 def _onnxruntime(network: Network) -> Run:
     """ONNX Runtime on the CPU, with what `debayes export` writes."""
     import onnxruntime
@@ -332,7 +255,7 @@ def _onnxruntime(network: Network) -> Run:
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        found = session.run(list(exchange.MAPS), {"mosaic": mosaic.numpy()})
+        found = session.run(list(MAPS), {"mosaic": mosaic.numpy()})
         return NormalInverseGamma(*(torch.from_numpy(array) for array in found))
 
     return _cropped(run)
@@ -351,7 +274,7 @@ def _openvino(network: Network) -> Run:
     def run(mosaic: Tensor) -> NormalInverseGamma:
         found = model(mosaic.numpy())
         # What it gives is its own memory, which the next tile overwrites.
-        return NormalInverseGamma(*(torch.from_numpy(found[name].copy()) for name in exchange.MAPS))
+        return NormalInverseGamma(*(torch.from_numpy(found[name].copy()) for name in MAPS))
 
     return _cropped(run)
 
@@ -365,7 +288,7 @@ def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
     """The convolutions in half precision with their rectifiers fused, the heads in single precision."""
     folded = network.config.architecture == "unet"
     examples = graph.examples(network)[: 1 if folded else 2]
-    steps = graph.trace(graph.fold(network) if folded else network.body, *examples)
+    steps = graph.trace(fold(network) if folded else network.body, *examples)
     arrays = {
         s.output: (s.weight.half().contiguous(memory_format=torch.channels_last), s.bias.half())
         for s in steps.steps
@@ -429,7 +352,7 @@ def _compiled(network: Network) -> Run:
         torch.backends.cudnn.benchmark = True
         return _cropped(torch.compile(_fused(network), dynamic=False))
     return (
-        _staged(network, torch.compile)
+        stage(network, torch.compile)
         if network.config.architecture == "unet"
         else _whole(network, torch.compile(network.body))
     )

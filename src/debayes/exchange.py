@@ -18,13 +18,12 @@ from torch import Tensor
 from debayes import cfa, graph
 from debayes.files import check_target, replace
 from debayes.graph import Concatenation, Convolution, Graph, Rectifier, Step, Sum
-from debayes.model import BORDER, FLOOR, ONE, START, VARIANCE_FLOOR, Network, UNet
+from debayes.model import BORDER, FLOOR, MAPS, ONE, START, VARIANCE_FLOOR, Network, UNet
+from debayes.stages import fold
 from debayes.weights import load, read_card
 
 # The version of ONNX's operators: read by ONNX Runtime from 1.14 on.
 OPSET = 18
-
-MAPS = ("loc", "count", "concentration", "rate")
 
 # How far another runtime may be off.
 TOLERANCE = 1e-4
@@ -50,7 +49,7 @@ def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
     else:
         folded = isinstance(network.body, UNet)
         examples = graph.examples(network)[: 1 if folded else 2]
-        steps = graph.trace(graph.fold(network) if folded else network.body, *examples)
+        steps = graph.trace(fold(network) if folded else network.body, *examples)
         text, data = build_ncnn(steps)
         difference = compare_ncnn(network, steps, text, data)
         written = {target: text.encode(), target.with_suffix(".bin"): data}

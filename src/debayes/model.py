@@ -19,6 +19,9 @@ from debayes.nig import NormalInverseGamma
 # the edges of training patches. Rounded up to the network's stride.
 BORDER = 16
 
+# The four maps of a posterior, as `NormalInverseGamma` names them.
+MAPS = ("loc", "count", "concentration", "rate")
+
 
 @dataclass(frozen=True)
 class Config:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from debayes import cfa, heap, nig
 from debayes.cfa import Symmetry
-from debayes.model import BORDER, Config
+from debayes.model import BORDER, MAPS, Config
 from debayes.nig import NormalInverseGamma
 
 # The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
@@ -56,7 +56,7 @@ def restore(
     `restore_image` the image alone.
     """
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
-    return NormalInverseGamma(*_assemble(tiles, mosaic, network.device, ("loc", "count", "concentration", "rate")))
+    return NormalInverseGamma(*_assemble(tiles, mosaic, network.device, MAPS))
 
 
 def restore_image(
@@ -249,8 +249,16 @@ def _restore_tile(
     network: Runner, mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry
 ) -> NormalInverseGamma:
     """The posterior of the pixels of a tile, computed through a symmetry."""
-    window = mosaic[..., rows[0][:, None].to(mosaic.device), columns[0].to(mosaic.device)]
+    window = _take(_take(mosaic, 2, rows[0]), 3, columns[0])
     crops = (rows[1], columns[1])
     if symmetry.transpose:
         window, crops = window.mT, (columns[1], rows[1])
     return network.inside(window.contiguous(), *crops).map(symmetry.undo)
+
+
+def _take(mosaic: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Photosites by their index along an axis; those that lie side by side, as most do, are not copied."""
+    first, count = int(index[0]), len(index)
+    if torch.equal(index, torch.arange(first, first + count)):
+        return mosaic.narrow(axis, first, count)
+    return mosaic.index_select(axis, index.to(mosaic.device))
