@@ -1,6 +1,6 @@
 """Time and memory of developing one large raw: `debayes develop` in a process of its own.
 
-    python benchmarks/megapixels.py [--megapixels 24] [--model raw-s] [--to dng] [--tile 1024]
+    python benchmarks/megapixels.py [--megapixels 24] [--model raw-s] [--to dng] [--tile 1536]
 
 The raw is a simulated one, of a free photograph laid out many times. Peak memory is that of the whole process, with
 Python and PyTorch in it.
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--megapixels", type=float, default=24.0)
     parser.add_argument("--model", default="raw-s")
     parser.add_argument("--to", default="dng")
-    parser.add_argument("--tile", type=int, default=1024)
+    parser.add_argument("--tile", type=int, default=1536)
     options = parser.parse_args()
     width = round((options.megapixels * 1.5e6) ** 0.5 / 2) * 2
     height = round(width / 3) * 2

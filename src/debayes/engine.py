@@ -66,27 +66,25 @@ NEEDS: dict[str, tuple[str, ...]] = {
 NAMES = ("auto", *NEEDS)
 
 # Seconds to get ready, then megapixels a second, by device and for networks like wild-s (up to 200 thousand
-# multiplications a pixel) and like wild-l, as `benchmarks/speed.py` measured them on two cores of a server with
-# AVX-512, and on an H200. They differ from machine to machine, their order hardly does.
+# multiplications a pixel) and like wild-l, as measured on two cores of a server with AVX-512, and on an H200
+# (docs/speed.md). They differ from machine to machine, their order hardly does. Compiling for a CPU takes a minute.
 MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("cpu", "small"): {
-        "half": (0.1, 1.8),
-        "ncnn": (0.1, 1.0),
-        "eager": (0.1, 0.85),
-        "openvino": (0.3, 0.8),
-        "onnxruntime": (0.2, 0.7),
-        "compile": (60.0, 0.9),
+        "half": (0.1, 1.9),
+        "ncnn": (0.1, 1.2),
+        "eager": (0.1, 0.92),
+        "openvino": (0.5, 0.84),
+        "onnxruntime": (0.2, 0.82),
     },
     ("cpu", "large"): {
-        "half": (0.2, 0.3),
-        "ncnn": (0.5, 0.25),
-        "eager": (0.1, 0.15),
-        "openvino": (0.6, 0.14),
-        "onnxruntime": (0.5, 0.13),
-        "compile": (60.0, 0.15),
+        "half": (0.2, 0.36),
+        "ncnn": (0.5, 0.32),
+        "eager": (0.2, 0.17),
+        "openvino": (0.7, 0.17),
+        "onnxruntime": (0.5, 0.16),
     },
-    ("cuda", "small"): {"half": (1.0, 500.0), "compile": (15.0, 1100.0)},
-    ("cuda", "large"): {"half": (1.0, 190.0), "compile": (20.0, 340.0)},
+    ("cuda", "small"): {"half": (1.0, 500.0), "compile": (15.0, 940.0)},
+    ("cuda", "large"): {"half": (1.0, 190.0), "compile": (20.0, 310.0)},
 }
 
 
