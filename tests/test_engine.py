@@ -221,3 +221,14 @@ def test_the_image_alone(tile: int) -> None:
     network, mosaic = untrained("two levels"), noisy(2, 1, 50, 61)
     image = restoration.restore_image(network, mosaic, "GRBG", tile=tile)
     assert torch.equal(image, restoration.restore(network, mosaic, "GRBG", tile=tile).mean)
+
+
+def test_measured_speeds() -> None:
+    """`bench` measures what it is asked for, and says which engine auto would take."""
+    from debayes import speed
+
+    told: list[float] = []
+    found = speed.measure_engines(["wild-s"], 0.02, "cpu", ["eager"], told.append)
+    assert [one.engine for one in found] == ["eager"] and told == [1.0]
+    assert found[0].megapixels_per_second > 0 and 0 < found[0].share < 10
+    assert speed.table(found).splitlines()[-1].startswith("| wild-s | eager")

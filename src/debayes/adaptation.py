@@ -42,7 +42,7 @@ ENOUGH = 0.05
 JUDGED = 256
 
 # The noise level found in ten times as many blocks must be below this many times the level found in the smoothest.
-STEADY = 1.15
+STEADY = 1.1
 
 # Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
 REGION = 2048

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -68,6 +69,7 @@ def main() -> None:
     """Run the command; what a user can put right is one sentence and exit code 2."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
+    warnings.formatwarning = lambda message, *_, **__: f"debayes: {message}\n"
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except (typer.Abort, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Engines: ways to run a network on tiles. All give the same pixels, some several times sooner.
+"""Engines: ways to run a network on tiles. All give its pixels, some several times sooner.
 
 `prepare` turns a network into an engine; `restoration` takes either. "auto" is the one that `MEASURED` says is
 done first, of those that are installed. Before an engine is used it restores a small tile: if the result is not the
@@ -51,7 +51,7 @@ class Engine:
 
 
 class Disagreement(UserWarning):
-    """An engine gave other pixels than the network itself, or none."""
+    """An engine gave other pixels than the network itself, or could give none, and is not used."""
 
 
 # What each engine needs to be installed beside PyTorch.
@@ -67,7 +67,7 @@ NAMES = ("auto", *NEEDS)
 
 # Seconds to get ready, then megapixels a second, by device and for networks like wild-s (up to 200 thousand
 # multiplications a pixel) and like wild-l, as measured on two cores of a server with AVX-512, and on an H200
-# (docs/speed.md). They differ from machine to machine, their order hardly does. Compiling for a CPU takes a minute.
+# (docs/speed.md). They differ from machine to machine, their order hardly does.
 MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("cpu", "small"): {
         "half": (0.1, 1.9),
@@ -75,6 +75,7 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
         "eager": (0.1, 0.92),
         "openvino": (0.5, 0.84),
         "onnxruntime": (0.2, 0.82),
+        "compile": (13.0, 0.96),
     },
     ("cpu", "large"): {
         "half": (0.2, 0.36),
@@ -350,7 +351,7 @@ def _compiled(network: Network) -> Run:
         torch.backends.cudnn.benchmark = True
         return _cropped(torch.compile(_fused(network), dynamic=False))
     return (
-        stage(network, torch.compile)
+        stage(network, lambda module, *_: torch.compile(module))
         if network.config.architecture == "unet"
         else _whole(network, torch.compile(network.body))
     )

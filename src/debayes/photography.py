@@ -354,7 +354,7 @@ def bench(
     megapixels: Annotated[float, typer.Option(min=0.1, help="The size of the mosaic.")] = 6.0,
     device: Device = "auto",
     engine: Annotated[
-        list[str] | None, typer.Option(help="The engines to try.", show_default="all that can run here")
+        list[str] | None, typer.Option(help="The engines to try.", show_default="all that run here, but compile")
     ] = None,
     json_: Json = False,
 ) -> None:

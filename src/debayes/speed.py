@@ -19,9 +19,9 @@ class Speed:
     model: str
     engine: str
     device: str
-    ready: float
-    """Seconds to get ready, once."""
-    megapixels: float
+    ready_seconds: float
+    """To get ready, once."""
+    megapixels_per_second: float
     """Restored in a second, from a mosaic in memory to an image in memory."""
     share: float
     """Of the matrix rate in single precision that the multiplications a pixel needs would take."""
@@ -77,5 +77,7 @@ def table(speeds: Sequence[Speed]) -> str:
     lines = ["| model | engine | ready in s | MP/s | share of the float32 matrix rate |", "|---|---|---|---|---|"]
     for speed in speeds:
         name = f"{speed.engine} (auto)" if speed.auto else speed.engine
-        lines.append(f"| {speed.model} | {name} | {speed.ready:.1f} | {speed.megapixels:.3g} | {speed.share:.0%} |")
+        lines.append(
+            f"| {speed.model} | {name} | {speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g} | {speed.share:.0%} |"
+        )
     return "\n".join(lines)
