@@ -77,7 +77,6 @@ def table(speeds: Sequence[Speed]) -> str:
     lines = ["| model | engine | ready in s | MP/s | share of the float32 matrix rate |", "|---|---|---|---|---|"]
     for speed in speeds:
         name = f"{speed.engine} (auto)" if speed.auto else speed.engine
-        lines.append(
-            f"| {speed.model} | {name} | {speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g} | {speed.share:.0%} |"
-        )
+        numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g} | {speed.share:.0%}"
+        lines.append(f"| {speed.model} | {name} | {numbers} |")
     return "\n".join(lines)
