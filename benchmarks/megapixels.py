@@ -36,9 +36,7 @@ def main() -> None:
     height = round(width / 3) * 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photograph = scenes.photograph("chelsea")
-        times = (1, -(-height // photograph.shape[1]), -(-width // photograph.shape[2]))
-        image.write(folder / "large.png", photograph.repeat(times)[:, :height, :width], bits=8)
+        image.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
         command = [sys.executable, "-m", "debayes", "develop", str(folder / "large.dng"), "--json"]
         command += ["--model", options.model, "--to", options.to, "--tile", str(options.tile)]

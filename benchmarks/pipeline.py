@@ -32,9 +32,7 @@ def main() -> None:
     width = height * 3 // 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photograph = scenes.photograph("chelsea")
-        times = (1, -(-height // photograph.shape[1]), -(-width // photograph.shape[2]))
-        image.write(folder / "large.png", photograph.repeat(times)[:, :height, :width], bits=8)
+        image.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
         (folder / "raws").mkdir()
         for i in range(options.files):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from debayes import photography, research
+from debayes import engineering, photography, research
 
 app = typer.Typer(
     name="debayes",
@@ -57,8 +57,8 @@ COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
     (research.train, TyperCommand),
     (research.tiles, TyperCommand),
     (research.runs, TyperCommand),
-    (photography.export, TyperCommand),
-    (photography.bench, _Lists),
+    (engineering.export, TyperCommand),
+    (engineering.bench, _Lists),
     (photography.demo, TyperCommand),
 )
 for function, kind in COMMANDS:

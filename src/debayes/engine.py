@@ -21,7 +21,7 @@ from debayes import cfa, exchange, graph
 from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Sum
 from debayes.model import MAPS, Config, Network
 from debayes.nig import NormalInverseGamma
-from debayes.stages import Descent, Run, fold, stage
+from debayes.stages import Descent, Run, stage
 
 
 @dataclass(frozen=True)
@@ -285,9 +285,7 @@ def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
 
 def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
     """The convolutions in half precision with their rectifiers fused, the heads in single precision."""
-    folded = network.config.architecture == "unet"
-    examples = graph.examples(network)[: 1 if folded else 2]
-    steps = graph.trace(fold(network) if folded else network.body, *examples)
+    steps = exchange.trace_folded(network)
     arrays = {
         s.output: (s.weight.half().contiguous(memory_format=torch.channels_last), s.bias.half())
         for s in steps.steps

@@ -19,6 +19,7 @@ from debayes import cfa, graph
 from debayes.files import check_target, replace
 from debayes.graph import Concatenation, Convolution, Graph, Rectifier, Step, Sum
 from debayes.model import BORDER, FLOOR, MAPS, ONE, START, VARIANCE_FLOOR, Network, UNet
+from debayes.nig import NormalInverseGamma
 from debayes.stages import fold
 from debayes.weights import load, read_card
 
@@ -40,16 +41,15 @@ def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
     for module in needed:
         if find_spec(module) is None:
             raise ModuleNotFoundError(f'exporting to {kind} needs {module}: pip install "debayes[{needed[-1]}]"')
-    check_target(target)
+    for path in (target, target.with_suffix(".bin")) if kind == "ncnn" else (target,):
+        check_target(path)
     network = load(model)
     if kind == "onnx":
         built = build_onnx(network, describe(model)).SerializeToString()
         difference = compare_onnx(network, built)
         written = {target: built}
     else:
-        folded = isinstance(network.body, UNet)
-        examples = graph.examples(network)[: 1 if folded else 2]
-        steps = graph.trace(fold(network) if folded else network.body, *examples)
+        steps = trace_folded(network)
         text, data = build_ncnn(steps)
         difference = compare_ncnn(network, steps, text, data)
         written = {target: text.encode(), target.with_suffix(".bin"): data}
@@ -67,6 +67,14 @@ def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
         "runtime": needed[-1],
         "difference": difference,
     }
+
+
+def trace_folded(network: Network) -> Graph:
+    """The steps of a network's body, folded if it is a U-Net, which takes the packed planes alone then."""
+    planes, base = graph.examples(network)
+    if isinstance(network.body, UNet):
+        return graph.trace(fold(network), planes)
+    return graph.trace(network.body, planes, base)
 
 
 def describe(model: str | Path) -> dict[str, str]:
@@ -89,17 +97,22 @@ def describe(model: str | Path) -> dict[str, str]:
 
 
 def compare_onnx(network: Network, model: bytes) -> float:
-    """The largest difference of the mean, in ONNX Runtime, for batches of several sizes."""
+    """The largest difference of picture, noise and doubt, in ONNX Runtime, for batches of several sizes."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     worst = 0.0
     for shape in ((1, 1, 64, 96), (2, 1, 96, 64), (1, 1, 16, 136)):
         mosaic = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-        found = session.run(list(MAPS), {"mosaic": mosaic.numpy()})
+        found = NormalInverseGamma(*map(torch.from_numpy, session.run(list(MAPS), {"mosaic": mosaic.numpy()})))
         with torch.inference_mode():
             right = network(mosaic)
-        worst = max(worst, float((torch.from_numpy(found[0]) - right.loc).abs().max()))
+        for left, expected in (
+            (found.mean, right.mean),
+            (found.noise_variance.sqrt(), right.noise_variance.sqrt()),
+            (found.mean_variance.sqrt(), right.mean_variance.sqrt()),
+        ):
+            worst = max(worst, float((left - expected).abs().max()))
     return worst
 
 
@@ -151,9 +164,9 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
     steps = graph.trace(network.body, *graph.examples(network))
     for step in steps.steps:
         if isinstance(step, Convolution):
-            source, padding = names.get(step.input, step.input), step.padding
+            source = names.get(step.input, step.input)
             name = step.output + (".linear" if step.rectified else "")
-            convolve(source, name, step.weight, step.bias, step.stride, padding)
+            convolve(source, name, step.weight, step.bias, step.stride, step.padding)
             if step.rectified:
                 rectify(name, step.output)
         elif isinstance(step, Sum):

@@ -68,3 +68,10 @@ def cartoon(size: int) -> Float[Tensor, "3 {size} {size}"]:
 
 def _color(red: float, green: float, blue: float) -> Tensor:
     return torch.tensor([red, green, blue])[:, None, None]
+
+
+def wallpaper(height: int, width: int) -> Float[Tensor, "3 {height} {width}"]:
+    """A free photograph laid side by side until it fills a picture of this size: large ones to measure with."""
+    tile = photograph("chelsea")
+    times = (1, -(-height // tile.shape[1]), -(-width // tile.shape[2]))
+    return tile.repeat(times)[:, :height, :width]

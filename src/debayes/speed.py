@@ -24,7 +24,7 @@ class Speed:
     megapixels_per_second: float
     """Restored in a second, from a mosaic in memory to an image in memory."""
     share: float
-    """Of the matrix rate in single precision that the multiplications a pixel needs would take."""
+    """Of the matrix rate, that the multiplications of so many pixels take."""
     auto: bool
     """Whether auto takes this engine here."""
 
@@ -58,9 +58,13 @@ def measure_engines(
     return speeds
 
 
-def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
-    """Operations a second of a product of large matrices, the best of some tries: what a device can do at most."""
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of a product of large matrices, the best of some tries: what a device can do at most.
+
+    In single precision on a CPU, in half precision on a GPU.
+    """
     size = 1536 if device.type == "cpu" else 8192
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
     left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
     for _ in range(6):
@@ -74,7 +78,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype = torch.float32) -> flo
 
 def table(speeds: Sequence[Speed]) -> str:
     """The speeds as a table to read."""
-    lines = ["| model | engine | ready in s | MP/s | share of the float32 matrix rate |", "|---|---|---|---|---|"]
+    lines = ["| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|"]
     for speed in speeds:
         name = f"{speed.engine} (auto)" if speed.auto else speed.engine
         numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g} | {speed.share:.0%}"

@@ -51,7 +51,7 @@ def load(model: str | Path, *, device: str | torch.device = "cpu") -> Network:
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError:
         raise ValueError(f"{model}: its tensors do not fit the configuration written beside them") from None
-    # Channels last: twice as fast on a CPU, and what tensor cores want.
+    # Channels last: a sixth faster on a CPU, and what tensor cores want.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     return network.to(device).eval().requires_grad_(False)
 
