@@ -275,6 +275,17 @@ def test_black_is_what_the_library_says(network: Network, tmp_path: Path) -> Non
     assert torch.allclose(found, expected, atol=2 / 65535)
 
 
+@pytest.mark.parametrize("iso", [400, 6400])
+def test_blind_noise_of_a_simulated_raw(tmp_path: Path, iso: float) -> None:
+    """Gain and floor are found to 15 % from the mosaic and the masked photosites of one file."""
+    image.write(tmp_path / "scene.png", scenes.wallpaper(1000, 1400), bits=8)
+    mosaics.simulate_raw(tmp_path / "scene.png", tmp_path / "scene.dng", iso=iso)
+    found = development.noise_of(replace(raw.read(tmp_path / "scene.dng"), profile=None))
+    truth = BODY.profile(iso)
+    assert found.gain == pytest.approx(truth.gain, rel=0.15)
+    assert found.floor == pytest.approx(truth.floor, rel=0.15)
+
+
 def test_refusals(network: Network, shot: Path) -> None:
     """The raw itself is never overwritten; a strength is a share."""
     with pytest.raises(ValueError, match="is the raw itself"):

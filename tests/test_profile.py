@@ -66,6 +66,25 @@ def test_estimate_takes_small_and_odd_mosaics() -> None:
         profile.estimate(torch.zeros(1, 6, 40))
 
 
+def test_dark_variance_is_that_of_the_noise_alone() -> None:
+    """Bands, a drift and hot photosites are not noise: the variance of normal noise is found to 5 % beside them."""
+    dark = 0.02 * torch.randn(300, 40, generator=seeded(5))
+    dark += torch.linspace(0, 0.3, 300)[:, None] + 0.05 * torch.randn(300, 1, generator=seeded(6))
+    dark[::50, 7] = 1.0
+    assert profile.dark_variance(dark) == pytest.approx(0.02**2, rel=0.05)
+
+
+@pytest.mark.parametrize("floor", [0.0, (3 / 255) ** 2, (9 / 255) ** 2])
+def test_a_known_floor_is_kept(floor: float) -> None:
+    """The line goes through it, and its gain is that of least squares there; never below 0."""
+    found = profile.estimate(noise.poisson_gaussian(ramp(), 3 / 255, gain=0.002, generator=seeded(0)), floor=floor)
+    assert found.floor == floor
+    if floor == (3 / 255) ** 2:
+        assert found.gain == pytest.approx(0.002, rel=0.1)
+    too_much = profile.estimate(noise.gaussian(ramp(), 3 / 255, generator=seeded(0)), floor=0.1)
+    assert too_much == profile.Profile(0.0, 0.1)
+
+
 def test_variance_below_black_is_that_of_black() -> None:
     """Values below black attract no photons."""
     assert torch.equal(

@@ -50,6 +50,36 @@ def test_below_black_is_kept(tmp_path: Path) -> None:
     assert float(shot.mosaic.min()) == pytest.approx((500 - 512) / (16383 - 512))
 
 
+def masked(folder: Path, dark: np.ndarray) -> Path:
+    """A DNG whose first 16 rows and columns are masked, and hold `dark`."""
+    counts = np.full((80, 112), 1000, np.uint16)
+    counts[:16], counts[:, :16] = dark[:16], dark[:, :16]
+    shot = Raw(torch.zeros(1, 64, 96), "RGGB", (2.0, 1.0, 1.5), color.SRGB_FROM_XYZ.float(), camera="Maker One")
+    dng.write_mosaic(folder / "a.dng", counts, shot, black=512, white=16383, masked=16, preview=PREVIEW)
+    return folder / "a.dng"
+
+
+def test_masked_photosites_tell_the_floor(tmp_path: Path) -> None:
+    """They are not in the picture, and their variance, white = 1, is the noise without light."""
+    dark = np.random.default_rng(1).normal(512, 9, (80, 112)).round().astype(np.uint16)
+    path = masked(tmp_path, dark)
+    shot = raw.read(path)
+    assert shot.size == (64, 96) and shot.pattern == "RGGB"
+    assert float(shot.mosaic.min()) == float(shot.mosaic.max())
+    assert shot.floor == pytest.approx((9**2 + 1 / 12) / (16383 - 512) ** 2, rel=0.1)
+    assert raw.read(path, black=400, white=1400).floor == pytest.approx((9**2 + 1 / 12) / 1000**2, rel=0.1)
+
+
+def test_masked_photosites_that_say_nothing(tmp_path: Path) -> None:
+    """Those that are cut off at black, all alike, or beyond the end of the picture are not asked."""
+    noise = np.random.default_rng(1).normal(512, 9, (80, 112)).round()
+    assert raw.read(masked(tmp_path, noise.clip(512).astype(np.uint16))).floor is None
+    assert raw.read(masked(tmp_path, np.full((80, 112), 512, np.uint16))).floor is None
+    path = masked(tmp_path, noise.astype(np.uint16))
+    assert raw.read(patch(path, 50830, (0, 500, 16, 900, 70, 0, 2000, 3))).floor is None
+    assert raw.read(write(tmp_path / "b.dng")).floor is None
+
+
 def test_levels_can_be_replaced(tmp_path: Path) -> None:
     """A wrong black tag is no end: the levels can be given."""
     shot = raw.read(write(tmp_path / "a.dng"), black=600, white=1400)

@@ -27,7 +27,10 @@ def test_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1", "unknown key 'lr'; there are rate, plateau"),
+        (
+            "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1",
+            "unknown key 'lr'; there are rate, muon, plateau",
+        ),
         ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
         ("[optimizer]\nsteps = 1", r"a recipe needs a table \[data\]"),
         ("[data]\ntrain = []\n[optimizer]\nsteps = 1", "at least one folder or zip"),

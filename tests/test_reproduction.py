@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from debayes import adaptation, image, pages, reproduction, scenes, studies, tables, weights
+from debayes import adaptation, exhibits, image, pages, reproduction, scenes, studies, tables, weights
 from debayes.evaluation import Score
 from debayes.model import Config, Network
 from debayes.pages import Page, Table
@@ -59,9 +59,9 @@ class Links(HTMLParser):
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(studies.OVERFITTING, "quick", (32, 10))
     monkeypatch.setitem(studies.FINETUNING, "quick", (1, 5, 16))
-    monkeypatch.setitem(studies.MASKING, "quick", 1)
+    monkeypatch.setitem(exhibits.MASKING, "quick", 1)
     monkeypatch.setattr(adaptation, "JUDGED", 16)
-    monkeypatch.setattr(studies, "DETAIL", 24)
+    monkeypatch.setattr(exhibits, "DETAIL", 24)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries of the baselines

@@ -29,11 +29,14 @@ class Balance:
         self.limit = limit
         self._sum = np.zeros((3, self.rows, self.columns))
         self._count = np.zeros((3, self.rows, self.columns))
+        self._across: Tensor | None = None  # the means at every column, when they have been asked for
+        self.width = width
 
     def add(
         self, picture: Float[Tensor, "3 h w"], mosaic: Float[Tensor, "1 h w"], pattern: str, top: int, left: int
     ) -> None:
         """Gather a piece: linear colours, the mosaic they were made of, its pattern and its place."""
+        self._across = None
         for color, (y, x) in zip(pattern, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True):
             i = cfa.COLORS.index(color)
             seen = picture[i, y::2, x::2]
@@ -49,7 +52,7 @@ class Balance:
 
     def weight(self, picture: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """How much pixels count, and how much of the correction they get: all up to half the limit, none above."""
-        return (2 - 2 * picture / self.limit).clamp(0, 1)
+        return (2 - picture * (2 / self.limit)).clamp_(0, 1)
 
     def means(self) -> Float[Tensor, "3 k l"]:
         """The mean difference around each cell."""
@@ -65,13 +68,21 @@ class Balance:
 
     def correct(self, picture: Float[Tensor, "3 h w"], top: int) -> Float[Tensor, "3 h w"]:
         """Whole rows of the picture from `top` on, with the means, interpolated between the cells, added."""
-        _, height, width = picture.shape
-        first, last = top // CELL, -(-(top + height) // CELL)
-        # A cell more on either side, the outermost again where there is none: between two it is interpolated.
-        around = torch.arange(first - 1, last + 1).clamp(0, self.rows - 1)
-        added = F.interpolate(self.means()[None, :, around], scale_factor=float(CELL), mode="bilinear")[0]
-        start = top - (first - 1) * CELL
-        return picture + self.weight(picture) * added[:, start : start + height, :width]
+        if self._across is None:
+            left, right, share = _between(torch.arange(self.width), self.columns)
+            means = self.means().permute(1, 2, 0)  # colours last, as pictures lie in memory that go to a file
+            self._across = torch.lerp(means[:, left], means[:, right], share[:, None])
+        above, below, share = _between(torch.arange(top, top + picture.shape[1]), self.rows)
+        added = torch.lerp(self._across[above], self._across[below], share[:, None, None])
+        return torch.addcmul(picture, self.weight(picture), added.permute(2, 0, 1))
+
+
+def _between(places: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The two cells whose middles each place lies between, and how far; beyond the outermost there is that one."""
+    position = (places + 0.5) / CELL - 0.5
+    first = position.floor()
+    low, high = (i.long().clamp(0, cells - 1) for i in (first, first + 1))
+    return low, high, position - first
 
 
 def _sums(values: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ def encode(linear: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Flo
     root = offset.sqrt()
     span = (1 + offset).sqrt() - root
     curved = (linear.clamp_min(0) + offset).sqrt() - root
-    return torch.where(linear >= 0, curved, linear / (2 * root)) / span
+    return (curved + linear.clamp_max(0) / (2 * root)) / span
 
 
 def slope(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
@@ -38,7 +38,7 @@ def decode(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Fl
     """The inverse of `encode`: right for quantiles, and for values that have no spread."""
     root = offset.sqrt()
     lengths = encoded * ((1 + offset).sqrt() - root)
-    return torch.where(encoded >= 0, lengths * (lengths + 2 * root), 2 * root * lengths)
+    return lengths.clamp_min(0).square() + 2 * root * lengths
 
 
 def decode_mean(

@@ -100,6 +100,8 @@ class Body:
     """The count of black."""
     white: int = 16383
     """The count of white."""
+    masked: int = 16
+    """Rows above and columns left of the picture that no light reaches; an even number."""
 
     @property
     def matrix(self) -> Float[Tensor, "3 3"]:

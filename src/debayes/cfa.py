@@ -143,14 +143,16 @@ class Symmetry:
 
     def apply(self, image: Float[Tensor, "*batch c h w"]) -> Float[Tensor, "*batch c H W"]:
         """The image seen through the symmetry."""
-        if self.transpose:
-            image = image.mT
-        return image.flip([axis for axis, flip in ((-2, self.flip_rows), (-1, self.flip_columns)) if flip])
+        return self._flip(image.mT if self.transpose else image)
 
     def undo(self, image: Float[Tensor, "*batch c h w"]) -> Float[Tensor, "*batch c H W"]:
         """The image whose `apply` is the given one."""
-        image = image.flip([axis for axis, flip in ((-2, self.flip_rows), (-1, self.flip_columns)) if flip])
+        image = self._flip(image)
         return image.mT if self.transpose else image
+
+    def _flip(self, image: Tensor) -> Tensor:
+        axes = [axis for axis, flip in ((-2, self.flip_rows), (-1, self.flip_columns)) if flip]
+        return image.flip(axes) if axes else image
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of a mosaic of this size after `apply`."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, UInt16
 from torch import Tensor
 
 from debayes import adaptation, cfa, color, dng, files, image, maps, metadata, weights
@@ -144,7 +144,7 @@ def develop(
         )
         network = prepare(adapted.network, network.name) if isinstance(network, Engine) else adapted.network
     height, width = raw.size
-    counts = np.empty((height, width, 3), np.uint16)
+    counts = torch.empty(height, width, 3, dtype=torch.uint16)
     rest = torch.empty(1, height, width) if strength < 1 else None
     kinds = ("noise", "doubt") if settings.with_maps else ()
     levels = {kind: np.empty((height, width, 3), np.float16) for kind in kinds}
@@ -175,9 +175,9 @@ def develop(
         for rows in strips(height):
             grain = (1 - strength) * _grain(rest, raw.pattern, rows)
             counts[rows] = _quantise(_settle(_linear(counts[rows])) + grain)
-    share_left = (1 - strength) ** 2 + doubt / counts.size
+    share_left = (1 - strength) ** 2 + doubt / counts.numel()
     left = Profile(found.gain * share_left, found.floor * share_left)
-    return Print(negative, counts, levels, left, adapted)
+    return Print(negative, counts.numpy(), levels, left, adapted)
 
 
 def write(developed: Print, settings: Settings) -> dict[str, Any]:
@@ -256,13 +256,14 @@ def _report(progress: Progress | None, start: float, part: float) -> Progress | 
     return None if progress is None else lambda done: progress(start + part * done)
 
 
-def _quantise(picture: Float[Tensor, "3 h w"]) -> Any:
-    return image.quantise(picture.permute(1, 2, 0), 16).numpy()
+def _quantise(picture: Float[Tensor, "3 h w"]) -> UInt16[Tensor, "h w 3"]:
+    """The counts of linear colours, in the order in which a file has them."""
+    return image.quantise(picture.permute(1, 2, 0).contiguous(), 16)
 
 
-def _linear(counts: Any) -> Float[Tensor, "3 h w"]:
+def _linear(counts: UInt16[Tensor, "h w 3"]) -> Float[Tensor, "3 h w"]:
     """The linear colours of counts."""
-    return torch.from_numpy(counts.astype(np.float32)).permute(2, 0, 1) / dng.WHITE
+    return counts.float().permute(2, 0, 1) / dng.WHITE
 
 
 def _lift(picture: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
@@ -286,7 +287,9 @@ def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
     """The picture to look at of linear counts, as the numbers that go to a file."""
     shown = np.empty(counts.shape, np.uint8 if bits == 8 else np.uint16)
     for rows in strips(len(counts)):
-        picture = color.render(_linear(counts[rows]), raw.gains, raw.matrix, exposure=stops, space=space)
+        picture = color.render(
+            _linear(torch.from_numpy(counts[rows])), raw.gains, raw.matrix, exposure=stops, space=space
+        )
         shown[rows] = image.quantise(picture.permute(1, 2, 0), bits).numpy()
     return shown
 

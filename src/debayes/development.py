@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
+from operator import itemgetter
 
 import torch
 from jaxtyping import Float
@@ -15,8 +16,9 @@ from debayes.profile import Profile
 from debayes.raw import Raw
 from debayes.restoration import Runner, restore_tiles
 
-# Rows that are worked on at a time where a whole picture is; an even number.
-STRIP = 256
+# Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
+# cache; an even number.
+STRIP = 32
 
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999
@@ -118,21 +120,31 @@ def develop_tiles(
     tile: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Part]:
-    """The same piece by piece, in reading order, with the noise profile given."""
+    """The same piece by piece, with the noise profile given: strips of tiles."""
     offset = curve_offset(found)
     gains = torch.tensor(raw.gains).view(3, 1, 1)
     encoded = enter(raw, found)
     tiles = restore_tiles(network, encoded, raw.pattern, ensemble=ensemble, tile=tile, progress=progress)
     for rows, columns, posterior in tiles:
-        linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
-        blown = _blown(raw, rows, columns)
-        picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
-        yield Part(rows, columns, picture, posterior, offset, gains)
+        for strip in strips(rows.stop - rows.start):
+            place = slice(rows.start + strip.start, rows.start + strip.stop)
+            piece = posterior.map(itemgetter((slice(None), strip)))
+            yield _part(raw, place, columns, piece, offset, gains)
+
+
+def _part(
+    raw: Raw, rows: slice, columns: slice, posterior: NormalInverseGamma, offset: Tensor, gains: Tensor
+) -> Part:
+    """A piece of the picture: out of the networks' domain, and white where nothing but blown photosites are."""
+    linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
+    blown = _blown(raw, rows, columns)
+    picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
+    return Part(rows, columns, picture, posterior, offset, gains)
 
 
 def noise_of(raw: Raw) -> Profile:
-    """The noise profile that the file stores, or else one estimated from the mosaic."""
-    return raw.profile or profile.estimate(raw.mosaic, white=raw.saturation)
+    """The noise profile that the file stores, or else one estimated from the mosaic and its masked photosites."""
+    return raw.profile or profile.estimate(raw.mosaic, white=raw.saturation, floor=raw.floor)
 
 
 def curve_offset(found: Profile) -> Tensor:

@@ -99,11 +99,19 @@ def write_mosaic(
     *,
     black: int,
     white: int,
+    masked: int = 0,
     preview: UInt8[np.ndarray, "k l 3"],
     software: str = "debayes",
 ) -> None:
-    """Write a mosaic as a camera would: a DNG with a colour filter array. Its noise is `raw.profile`."""
+    """Write a mosaic as a camera would: a DNG with a colour filter array. Its noise is `raw.profile`.
+
+    So many rows above and columns left of the picture are masked; an even number, so that the pattern is the same.
+    """
+    height, width = counts.shape
     below = _Tags([])
+    if masked:
+        below.numbers(50829, "I", (masked, masked, height, width))
+        below.numbers(50830, "I", (0, 0, masked, width, masked, 0, height, masked))
     below.numbers(33421, "H", (2, 2))
     below.numbers(33422, "B", [_CFA_CODES[letter] for letter in raw.pattern])
     below.numbers(50710, "B", (0, 1, 2))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from debayes import adaptation, camera, cfa, color, dng, files, image, noise
 from debayes.engine import Engine, prepare
@@ -130,10 +131,11 @@ def simulate_raw(
     body = camera.Body()
     profile = body.profile(iso)
     light = body.expose(image.read(source), stops)
-    counts = body.shoot(light, cfa.check_pattern(pattern), iso, generator=torch.Generator().manual_seed(seed))
+    lit = F.pad(light, (body.masked, 0, body.masked, 0))
+    counts = body.shoot(lit, cfa.check_pattern(pattern), iso, generator=torch.Generator().manual_seed(seed))
     clean = light.clamp_max(1)
     shot = Raw(
-        (counts[None] - body.black) / (body.white - body.black),
+        (counts[None, body.masked :, body.masked :] - body.black) / (body.white - body.black),
         pattern,
         body.gains,
         body.matrix,
@@ -146,7 +148,13 @@ def simulate_raw(
     )
     preview = image.quantise(color.render(clean, body.gains, body.matrix), 8).permute(1, 2, 0).numpy()
     dng.write_mosaic(
-        target, counts.numpy().astype(np.uint16), shot, black=body.black, white=body.white, preview=preview
+        target,
+        counts.numpy().astype(np.uint16),
+        shot,
+        black=body.black,
+        white=body.white,
+        masked=body.masked,
+        preview=preview,
     )
     truth = target.with_name(f"{target.stem}.truth.tiff")
     record = {"source": source.name, "iso": iso, "stops": stops, "seed": seed}

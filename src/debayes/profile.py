@@ -23,6 +23,9 @@ CROWD = 2000
 # How many of the smoothest blocks speak for a level, or which share of them if that is more.
 BLOCKS, SHARE = 200, 0.02
 
+# Photosites that are enough for an estimate: of larger mosaics every so-manieth band of rows is looked at.
+ENOUGH, BAND = 12_000_000, 64
+
 # The mean of min(x², 9) for a standard normal x.
 _TRIMMED = 0.9950
 
@@ -41,18 +44,31 @@ class Profile:
         return self.gain * signal.clamp_min(0) + self.floor
 
 
-def estimate(mosaic: Float[Tensor, "1 h w"], *, white: float = inf, blocks: int = BLOCKS) -> Profile:
+def estimate(
+    mosaic: Float[Tensor, "1 h w"], *, white: float = inf, blocks: int = BLOCKS, floor: float | None = None
+) -> Profile:
     """The profile of one noisy mosaic, all colours pooled; any Bayer pattern, at least 8x8 photosites.
 
     Blocks that reach nine tenths of `white`, where a sensor clips, say nothing and are left out. Noise that is
     correlated between photosites looks smoother than it is and is found too low; texture finer than the blocks, all
     over the picture, is taken for noise. `blocks` is how many of the smoothest speak for a level of brightness.
+    A `floor` that is known is kept.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
         raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
-    planes = cfa.pack(mosaic[:, : height // 2 * 2, : width // 2 * 2].float()).unsqueeze(1)
-    return _fit(*_samples(planes, 0.9 * white, blocks))
+    mosaic = mosaic[:, : height // 2 * 2, : width // 2 * 2]
+    if mosaic.numel() > ENOUGH:
+        row = torch.arange(mosaic.shape[1])
+        mosaic = mosaic[:, row // BAND % -(-mosaic.numel() // ENOUGH) == 0]
+    planes = cfa.pack(mosaic.float()).unsqueeze(1)
+    return _fit(*_samples(planes, 0.9 * white, blocks), floor)
+
+
+def dark_variance(photosites: Float[Tensor, "h w"]) -> float:
+    """The noise variance of photosites that no light reached, at least four columns: of the differences between
+    neighbours of a colour in a row, so that drifts and bands do not count."""
+    return float(_trimmed((photosites[:, 2:] - photosites[:, :-2]).flatten() / 2**0.5))
 
 
 def _samples(
@@ -70,7 +86,8 @@ def _samples(
     for level in mean.argsort().tensor_split(min(max(len(mean) // CROWD, LEVELS[0]), LEVELS[1])):
         if len(level) == 0:
             continue
-        smooth = level[texture[level].argsort()[: max(least, int(len(level) * SHARE))]]
+        many = min(len(level), max(least, int(len(level) * SHARE)))
+        smooth = level[texture[level].topk(many, largest=False, sorted=False).indices]
         found.append(torch.stack((mean[smooth].mean(), _trimmed(diagonal[smooth]))))
     means, variances = torch.stack(found, 1).double()
     return means, variances
@@ -85,8 +102,8 @@ def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     return variance
 
 
-def _fit(means: Tensor, variances: Tensor) -> Profile:
-    """The line through (mean, variance) that neither gain nor floor of is negative.
+def _fit(means: Tensor, variances: Tensor, known: float | None = None) -> Profile:
+    """The line through (mean, variance), and through a known floor, that neither gain nor floor of is negative.
 
     A sample weighs by the inverse square of its expected variance, as its error asks for, and less the further it
     lies above the line: what lies there is texture.
@@ -95,16 +112,29 @@ def _fit(means: Tensor, variances: Tensor) -> Profile:
     weight = torch.ones_like(variances)
     gain = floor = 0.0
     for _ in range(20):
-        total = weight.sum()
-        x, y = (weight * signal).sum() / total, (weight * variances).sum() / total
-        spread = (weight * (signal - x).square()).sum() / total
-        gain = float((weight * (signal - x) * (variances - y)).sum() / total / spread) if spread > 1e-6 else 0.0
-        floor = float(y - gain * x)
-        if gain < 0:
-            gain, floor = 0.0, float(y)
-        elif floor < 0:
-            gain, floor = float((weight * signal * variances).sum() / (weight * signal.square()).sum()), 0.0
+        if known is None:
+            gain, floor = _line(signal, variances, weight)
+        else:
+            gain, floor = _slope(signal, variances, weight, known), known
         line = (gain * signal + floor).clamp_min(1e-12)
         above = ((variances - line) / line).clamp_min(0)
         weight = (1 / (line * (1 + (above / 0.15).square()))).square()
     return Profile(gain, floor)
+
+
+def _line(signal: Tensor, variances: Tensor, weight: Tensor) -> tuple[float, float]:
+    """Gain and floor of least weighted squares, neither below 0."""
+    total = weight.sum()
+    x, y = (weight * signal).sum() / total, (weight * variances).sum() / total
+    spread = (weight * (signal - x).square()).sum() / total
+    gain = float((weight * (signal - x) * (variances - y)).sum() / total / spread) if spread > 1e-6 else 0.0
+    floor = float(y - gain * x)
+    if gain < 0:
+        return 0.0, float(y)
+    return (gain, floor) if floor >= 0 else (_slope(signal, variances, weight, 0.0), 0.0)
+
+
+def _slope(signal: Tensor, variances: Tensor, weight: Tensor, floor: float) -> float:
+    """The gain of least weighted squares for a floor, not below 0."""
+    energy = (weight * signal.square()).sum().clamp_min(1e-12)
+    return max(0.0, float((weight * signal * (variances - floor)).sum() / energy))

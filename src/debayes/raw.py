@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes import cfa, color, ifd
-from debayes.profile import Profile
+from debayes.profile import Profile, dark_variance
 
 # What photographers' raw files are called. `develop` looks for these in a folder; any name can be given to it.
 ENDINGS = (
@@ -31,9 +31,12 @@ ENDINGS = (
 # Tags of TIFF and DNG that are read here.
 _CHANGED, _ORIENTATION, _MAKE, _MODEL = 306, 274, 271, 272
 _COLOR_MATRICES = ((50721, 50778), (50722, 50779))  # each with its illuminant
-_BASELINE_EXPOSURE, _NOISE_PROFILE = 50730, 51041
+_BASELINE_EXPOSURE, _NOISE_PROFILE, _MASKED_AREAS, _BLACK_LEVEL = 50730, 51041, 50830, 50714
 _EXPOSURE_TIME, _F_NUMBER, _ISO, _DATE, _FOCAL_LENGTH, _LENS = 33434, 33437, 34855, 36867, 37386, 42036
 _D65 = 21
+
+# Fewer masked photosites than this say too little of the noise.
+_LEAST_DARK = 1000
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Raw:
     """Photosites at or above this are blown."""
     profile: Profile | None = None
     """The noise that the file says it has."""
+    floor: float | None = None
+    """The noise variance of its photosites that no light reaches, if it has such."""
     orientation: int = 1
     """EXIF's number: how to turn the picture to see it upright."""
     exposure: float = 0.0
@@ -113,7 +118,9 @@ def read(
         _check_header(name, shot, block)
         stored = _pattern(name, shot)
         cells = cfa.check_pattern(pattern or stored)
-        mosaic, saturation = _normalise(name, shot, black, white)
+        blacks = _blacks(shot, block)
+        top = float(shot.white_level) if white is None else white
+        mosaic, saturation = _normalise(name, shot, blacks if black is None else [black] * 4, top)
         assumed: list[str] = []
         if pattern is None and _suspicious(mosaic, stored):
             assumed.append(f"colour pattern: {stored}, as the file says, but it looks wrong: try --pattern")
@@ -125,9 +132,10 @@ def read(
             cells,
             gains,
             torch.from_numpy(matrix).float(),
-            levels={"black": [int(b) for b in shot.black_level_per_channel], "white": int(shot.white_level)},
+            levels={"black": [int(b) for b in blacks], "white": int(shot.white_level)},
             saturation=saturation,
             profile=_profile(block),
+            floor=_floor(shot, block, top - (blacks[0] if black is None else black)),
             orientation=_orientation(shot, block),
             exposure=_exposure(block),
             crop=_crop(shot),
@@ -207,15 +215,32 @@ def _pattern(name: str, shot: Any) -> str:
     return pattern
 
 
-def _normalise(name: str, shot: Any, black: float | None, white: float | None) -> tuple[NDArray[np.float32], float]:
+def _numbers(block: ifd.Block | None, tag: int) -> tuple[float, ...]:
+    """The values of a tag, if it is there and holds numbers."""
+    values = block.find(tag) if block else ()
+    return values if all(isinstance(value, int | float) for value in values) else ()
+
+
+def _blacks(shot: Any, block: ifd.Block | None) -> list[float]:
+    """The counts of black, of each colour as LibRaw numbers them.
+
+    Where photosites are masked, LibRaw takes the mean of those instead of what the file says: a number with noise.
+    """
+    blacks = [float(level) for level in shot.black_level_per_channel]
+    stored = _numbers(block, _BLACK_LEVEL) if _numbers(block, _MASKED_AREAS) else ()
+    if len(stored) in (1, 4):
+        for cell, color_index in enumerate(shot.raw_colors_visible[:2, :2].flatten()):
+            blacks[color_index] = stored[cell % len(stored)]
+    return blacks
+
+
+def _normalise(name: str, shot: Any, blacks: list[float], top: float) -> tuple[NDArray[np.float32], float]:
     """The visible photosites with 0 = black and 1 = white, and the level at which they are blown."""
     counts = shot.raw_image_visible
-    blacks = shot.black_level_per_channel if black is None else [black] * 4
-    top = float(shot.white_level) if white is None else white
     mosaic = np.empty(counts.shape, np.float32)
     blown = 1.0
     for y, x in np.ndindex(2, 2):
-        low = float(blacks[shot.raw_colors_visible[y, x]])
+        low = blacks[shot.raw_colors_visible[y, x]]
         if not low < top:
             raise ValueError(f"{name}: its white level ({top:g}) is not above its black level ({low:g})")
         mosaic[y::2, x::2] = (counts[y::2, x::2].astype(np.float32) - low) / (top - low)
@@ -279,6 +304,22 @@ def _profile(block: ifd.Block | None) -> Profile | None:
         return None
     gain, floor = values[2:4] if len(values) >= 4 else values
     return Profile(gain, floor) if gain > 0 and floor >= 0 and gain + floor < 1 else None
+
+
+def _floor(shot: Any, block: ifd.Block | None, scale: float) -> float | None:
+    """The noise variance of the areas that a DNG calls masked, if they are not cut off at black."""
+    values = _numbers(block, _MASKED_AREAS)
+    counts = shot.raw_image
+    found, weights = [], []
+    for i in range(0, len(values) - 3, 4):
+        top, left, bottom, right = (int(value) for value in values[i : i + 4])
+        area = counts[max(0, top) : max(0, bottom), max(0, left) : max(0, right)].astype(np.float32)
+        if area.shape[1] >= 4 and area.size >= _LEAST_DARK // 4 and (area == area.min()).mean() < 0.2:
+            found.append(dark_variance(torch.from_numpy(area)))
+            weights.append(area.size)
+    if sum(weights) < _LEAST_DARK:
+        return None
+    return float(np.average(found, weights=weights)) / scale**2
 
 
 def _orientation(shot: Any, block: ifd.Block | None) -> int:

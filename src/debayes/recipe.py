@@ -79,6 +79,8 @@ class Optimizer:
 
     rate: float = 1e-3
     """The highest learning rate, after the warm-up; a cosine brings it to 0 by the end."""
+    muon: float = 0.0
+    """How many times the rate is that of Muon, which then has the filters, and AdamW the rest; 0 is AdamW alone."""
     plateau: int = 0
     """Instead of the cosine, as in the paper: judge every so many steps, and if the PSNR has not risen multiply the
     rate by `factor`, down to `floor`."""
@@ -95,7 +97,7 @@ class Optimizer:
     clip: float = 2.0
     """The largest norm of the gradient, in units of its usual one (a running mean); 0 is no limit."""
     decay: float = 0.0
-    """AdamW's weight decay."""
+    """AdamW's weight decay; filters that Muon turns have none."""
     average: float = 0.999
     """Decay of the moving average of the weights, which is what is saved; 0 is none."""
     steps: int = 0
@@ -143,6 +145,7 @@ class Recipe:
             ("loss.level", loss.level, 0, 1e6),
             ("loss.bend", loss.bend, 0, 1e6),
             ("optimizer.rate", optimizer.rate, 0, 1e3),
+            ("optimizer.muon", optimizer.muon, 0, 1e3),
             ("optimizer.plateau", optimizer.plateau, 0, inf),
             ("optimizer.factor", optimizer.factor, 0, 1),
             ("optimizer.floor", optimizer.floor, 0, 1e3),

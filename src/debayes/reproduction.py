@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from debayes import figures, files, pages, studies, tables, weights
+from debayes import exhibits, figures, files, pages, studies, tables, weights
 from debayes.bench import Bench
 from debayes.pages import Page
 
@@ -21,9 +21,9 @@ EXPERIMENTS: dict[str, Callable[[Bench], Page]] = {
     "table3": tables.table3,
     "finetuning": studies.finetuning,
     "overfitting": studies.overfitting,
-    "mask": studies.mask,
-    "noise-map": studies.noise_map,
-    "visual": studies.visual,
+    "mask": exhibits.mask,
+    "noise-map": exhibits.noise_map,
+    "visual": exhibits.visual,
 }
 
 

@@ -23,6 +23,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from debayes import camera, data, evaluation, files, image, loss, metrics, tiles, weights
 from debayes.model import Network
+from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Recipe
 from debayes.team import Team
@@ -32,7 +33,7 @@ RAW_HIGH = 60 / 255
 RAW_LEVELS = (0.3, 0.5, 0.8)
 
 # What state.pt holds.
-STATE = {"recipe", "network", "averaged", "adam", "step", "spent", "usual", "best", "scale"}
+STATE = {"recipe", "network", "averaged", "optimizers", "step", "spent", "usual", "best", "scale"}
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,15 @@ def train(
     network = network.to(device).train().requires_grad_(True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     averaged = deepcopy(network).requires_grad_(False)
-    adam = torch.optim.AdamW(
-        network.parameters(), lr=0.0, betas=(0.9, 0.99), weight_decay=optimizer.decay, fused=fast
-    )
+    optimizers = _optimizers(network, recipe)
     step, spent, usual = 0, 0.0, torch.zeros((), device=device)
     best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
     if resume:
         state = _read_state(state_file, recipe, device)
         network.load_state_dict(state["network"])
         averaged.load_state_dict(state["averaged"])
-        adam.load_state_dict(state["adam"])
+        for each, saved in zip(optimizers, state["optimizers"], strict=True):
+            each.load_state_dict(saved)
         step, spent, usual = state["step"], state["spent"], state["usual"]
         best, scale = state["best"], state["scale"]
         if team.leads:
@@ -184,7 +184,7 @@ def train(
             "recipe": json.dumps(asdict(recipe)),
             "network": network.state_dict(),
             "averaged": averaged.state_dict(),
-            "adam": adam.state_dict(),
+            "optimizers": [each.state_dict() for each in optimizers],
             "step": step,
             "spent": spent,
             "usual": usual,
@@ -207,18 +207,21 @@ def train(
         # A cosine to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
         ramp = min(1.0, max((step + 1) / optimizer.warmup, 10 * share)) if optimizer.warmup else 1.0
         level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 0.5 * (1 + cos(pi * share))
-        for group in adam.param_groups:
-            group["lr"] = optimizer.rate * ramp * level
+        rate = optimizer.rate * ramp * level
+        for each, times in zip(optimizers, (1.0, optimizer.muon), strict=False):
+            for group in each.param_groups:
+                group["lr"] = rate * times
         shelf.turn(step)
         drawn = data.draw(
             optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator, raw=raw
         )
-        adam.zero_grad(set_to_none=True)
+        network.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
         objective.backward()  # type: ignore[no-untyped-call]
         team.average_gradients(network)
         usual = _clip(network, optimizer.clip, usual)
-        adam.step()
+        for each in optimizers:
+            each.step()
         if optimizer.average:
             keep = min(optimizer.average, (step + 1) / (step + 10))
             update = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
@@ -259,7 +262,7 @@ def train(
             step=step,
             share=min(1.0, share),
             loss=mean,
-            rate=adam.param_groups[0]["lr"],
+            rate=rate,
             steps_per_second=speed,
             seconds=spent,
             seconds_left=max(0.0, left),
@@ -279,6 +282,17 @@ def train(
         if stopped:
             break
     return weight_file
+
+
+def _optimizers(network: Network, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """AdamW, and beside it Muon for the filter banks if the recipe asks for it."""
+    optimizer = recipe.optimizer
+    banks = filter_banks(network) if optimizer.muon else []
+    chosen = {id(bank) for bank in banks}
+    others = [p for p in network.parameters() if id(p) not in chosen]
+    fused = network.device.type == "cuda"
+    adam = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.99), weight_decay=optimizer.decay, fused=fused)
+    return [adam, Muon(banks, lr=0.0)] if banks else [adam]
 
 
 def _read_state(file: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""Blind noise profiles against the truth: python benchmarks/profiles.py PICTURE... [--iso 400 1600 6400 25600]
+
+Each picture becomes a raw of the virtual camera, or so many side by side as `--together` says; its noise profile is
+thrown away and estimated from the mosaic and the masked photosites. Prints estimate / truth.
+"""
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from debayes import camera, image, mosaics
+from debayes import raw as raws
+from debayes.development import noise_of
+from debayes.profile import Profile
+
+
+def main() -> None:
+    """Print a table with a line for each raw."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("pictures", type=Path, nargs="+")
+    parser.add_argument("--iso", type=float, nargs="+", default=[400, 1600, 6400, 25600])
+    parser.add_argument("--together", type=int, default=1, help="so many pictures side by side make a raw")
+    parser.add_argument("--unmasked", action="store_true", help="without the masked photosites")
+    options = parser.parse_args()
+    print("| raw | megapixels |" + "".join(f" ISO {iso:g}: gain, floor |" for iso in options.iso))
+    print("|---" * (2 + len(options.iso)) + "|")
+    held = [0, 0]
+    with tempfile.TemporaryDirectory() as name:
+        for first in range(0, len(options.pictures), options.together):
+            paths = options.pictures[first : first + options.together]
+            parts = [image.read(path) for path in paths]
+            height = min(part.shape[1] for part in parts)
+            picture = torch.cat([part[:, :height] for part in parts], 2)
+            image.write(Path(name) / "scene.png", picture, bits=8)
+            cells = []
+            for iso in options.iso:
+                found = estimate(Path(name), iso, options.unmasked)
+                truth = camera.Body().profile(iso)
+                ratios = (found.gain / truth.gain, found.floor / truth.floor)
+                held = [count + (abs(ratio - 1) <= 0.15) for count, ratio in zip(held, ratios, strict=True)]
+                cells.append("{:.2f}, {:.2f}".format(*ratios))
+            label = paths[0].name + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+            print(f"| {label} | {picture[0].numel() / 1e6:.1f} | " + " | ".join(cells) + " |", flush=True)
+    total = -(-len(options.pictures) // options.together) * len(options.iso)
+    print(f"within 15 %: gain {held[0]} of {total}, floor {held[1]} of {total}")
+
+
+def estimate(folder: Path, iso: float, unmasked: bool) -> Profile:
+    """The blind profile of a shot of the scene in a folder."""
+    mosaics.simulate_raw(folder / "scene.png", folder / "shot.dng", iso=iso)
+    shot = replace(raws.read(folder / "shot.dng"), profile=None)
+    return noise_of(replace(shot, floor=None) if unmasked else shot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Muon: descent whose every step turns all directions of a filter bank alike (Jordan et al. 2024).
+
+The momentum of a weight matrix is replaced by the nearest orthogonal one, so that rare directions, which Adam lets
+crawl behind the common ones, are learnt as fast. A convolution's weights are one matrix, its filters the rows.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Of a x + b x³ + c x⁵: applied five times it brings all numbers from 0.003 to 1 to between 0.7 and 1.2.
+POLYNOMIAL = (3.4445, -4.7750, 2.0315)
+TIMES = 5
+
+# Banks with fewer filters or inputs than this, the ends of a network, are left to Adam.
+LEAST = 16
+
+
+def filter_banks(network: nn.Module) -> list[nn.Parameter]:
+    """The weights that Muon is for: those of all convolutions but the narrow ones at the ends."""
+    return [p for p in network.parameters() if p.ndim == 4 and min(p.shape[:2]) >= LEAST]
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Matrices (n, rows, columns) with their singular values brought near 1, in bfloat16 on CUDA."""
+    a, b, c = POLYNOMIAL
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-12)
+    x = x.bfloat16() if x.is_cuda else x
+    for _ in range(TIMES):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Its steps are as long as AdamW's are, so that rates compare (Liu et al. 2025)."""
+
+    def __init__(self, banks: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
+        super().__init__(banks, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Move the banks along their gradients; those of one shape at once."""
+        assert closure is None
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for bank in group["params"]:
+                if bank.grad is not None:
+                    alike[bank.shape].append(bank)
+                    self.state[bank].setdefault("momentum", torch.zeros_like(bank))
+            for shape, banks in alike.items():
+                gradients = [bank.grad for bank in banks if bank.grad is not None]
+                momenta = [self.state[bank]["momentum"] for bank in banks]
+                torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+                ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # as Nesterov does
+                turned = orthogonalise(torch.stack([gradient.flatten(1) for gradient in ahead]))
+                length = 0.2 * max(turned.shape[1:]) ** 0.5 * group["lr"]
+                torch._foreach_add_(banks, [matrix.view(shape) for matrix in turned], alpha=-length)
