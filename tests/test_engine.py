@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from networks import untrained
 from torch import Tensor, nn
 
 import debayes
-from debayes import cfa, engine, exchange, graph, restoration, stages
+from debayes import cfa, engine, exchange, graph, replay, restoration, stages
 from debayes.engine import Disagreement, Engine
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
@@ -21,16 +22,6 @@ CONFIGS = {
     "paper": Config("paper", widths=(8,), blocks=1, groups=2, growth=4, layers=2),
 }
 EXACT = ("eager", "ncnn", "onnxruntime", "openvino")
-
-
-def untrained(name: str) -> Network:
-    """A network whose every weight and bias matters."""
-    torch.manual_seed(1)
-    network = Network(CONFIGS[name])
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    return network.eval().requires_grad_(False)
 
 
 def prepared(network: Network, name: str) -> Engine:
@@ -57,7 +48,7 @@ def assert_close(left: NormalInverseGamma, right: NormalInverseGamma, tolerance:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_engines_agree_with_the_network(config: str, name: str) -> None:
     """To 1e-4 at every pixel of a picture in tiles, odd sizes and another pattern than the network's own."""
-    network = untrained(config)
+    network = untrained(CONFIGS[config])
     mosaic = noisy(1, 75, 118)
     right = restoration.restore(network, mosaic, "GBRG", tile=48)
     assert_close(restoration.restore(prepared(network, name), mosaic, "GBRG", tile=48), right, 1e-4)
@@ -77,7 +68,7 @@ def test_shipped_network_agrees(name: str) -> None:
 @pytest.mark.parametrize("config", ["two levels", "paper"])
 def test_batches_are_run_one_by_one(config: str) -> None:
     """ncnn has no batches: mosaics of one do not mix."""
-    network = untrained(config)
+    network = untrained(CONFIGS[config])
     fast = prepared(network, "ncnn")
     batch = noisy(3, 1, 40, 48)
     together = restoration.restore(fast, batch)
@@ -100,27 +91,38 @@ def test_half_precision_costs_no_quality() -> None:
 
 @pytest.mark.parametrize("config", ["one level", "two levels", "three levels"])
 def test_folding_changes_nothing_inside(config: str) -> None:
-    """One convolution for the linear end of a U-Net: equal away from the border, where alone it may differ."""
-    network = untrained(config)
+    """One convolution for the linear end of a U-Net: equal away from the border, where alone it may differ; and
+    depth to space last of all changes nothing anywhere."""
+    network = untrained(CONFIGS[config])
     planes = noisy(1, 4, 24, 32) - 0.5
     base = cfa.interpolate(torch.nn.functional.pixel_shuffle(planes, 2))
     right, found = network.body(planes, base), stages.fold(network)(planes)
     inside = (..., slice(8, -8), slice(8, -8))
     torch.testing.assert_close(found[inside], right[inside], rtol=1e-4, atol=1e-5)
     assert float((found - right).abs().max()) > 1e-3  # at the border they differ, as they may
+    torch.testing.assert_close(stages.fold(network, late=True)(planes), found, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="only a U-Net"):
-        stages.fold(untrained("paper"))
+        stages.fold(untrained(CONFIGS["paper"]))
 
 
-def test_replayed_steps_are_the_body() -> None:
-    """What `trace` writes down, done step by step, is what the body does."""
-    for config in CONFIGS:
-        network = untrained(config)
-        steps = graph.trace(network.body, *graph.examples(network))
-        arrays = {s.output: (s.weight, s.bias) for s in steps.steps if isinstance(s, graph.Convolution)}
-        inputs = [noisy(1, 4, 16, 24), noisy(1, 3, 32, 48)]
-        found = engine.replay(steps, arrays, inputs)
-        torch.testing.assert_close(found, network.body(*inputs), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_replayed_steps_are_the_body(config: str) -> None:
+    """What `trace` writes down, done step by step, is what the body does: as it is, folded, and folded for GPUs."""
+    network = untrained(CONFIGS[config])
+    planes, base = noisy(1, 4, 16, 24), noisy(1, 3, 32, 48)
+    run = replay.build(graph.trace(network.body, *graph.examples(network)), torch.float32)
+    torch.testing.assert_close(run(planes, base), network.body(planes, base), rtol=1e-4, atol=1e-5)
+    if config != "paper":
+        run = replay.build(exchange.trace_folded(network, late=True), torch.float32)
+        torch.testing.assert_close(run(planes), stages.fold(network)(planes), rtol=1e-4, atol=1e-5)
+
+
+def test_sums_are_joined_where_a_rectifier_follows() -> None:
+    """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
+    steps = exchange.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps
+    joined = replay.join(steps)
+    assert [type(step) for step in joined].count(replay.Joined) == 1
+    assert len(joined) == len(steps) - 2
 
 
 def test_unknown_steps_are_refused() -> None:
@@ -218,7 +220,7 @@ def test_ncnn_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tile", [20, 1000])
 def test_the_image_alone(tile: int) -> None:
     """`restore_image` is the mean of `restore`."""
-    network, mosaic = untrained("two levels"), noisy(2, 1, 50, 61)
+    network, mosaic = untrained(CONFIGS["two levels"]), noisy(2, 1, 50, 61)
     image = restoration.restore_image(network, mosaic, "GRBG", tile=tile)
     assert torch.equal(image, restoration.restore(network, mosaic, "GRBG", tile=tile).mean)
 

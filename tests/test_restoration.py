@@ -4,12 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import untrained
 from torch import Tensor
 
 import debayes
-from debayes import cfa
+from debayes import cfa, restoration
 from debayes.cfa import PATTERNS, SYMMETRIES
-from debayes.model import Config, Network
+from debayes.model import Config
 from debayes.nig import NormalInverseGamma
 from debayes.restoration import restore, restore_tiles
 
@@ -22,17 +23,7 @@ CONFIGS = {
 }
 
 
-def untrained(name: str) -> Network:
-    """A network with weights large enough that every convolution matters."""
-    torch.manual_seed(1)
-    network = Network(CONFIGS[name])
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    return network.eval()
-
-
-NETWORKS = {name: untrained(name) for name in CONFIGS}
+NETWORKS = {name: untrained(config) for name, config in CONFIGS.items()}
 SHIPPED = debayes.load("wild-s")
 
 
@@ -152,6 +143,21 @@ def test_batches_are_restored_one_by_one() -> None:
     assert together.loc.shape == (3, 2, 3, 20, 22)
     alone = restore(network, batch[2, 1], "GRBG", tile=16)
     assert_same(together.map(lambda t: t[2, 1]), alone)
+
+
+@pytest.mark.parametrize("free", [2e9, 8e9, 24e9, 140e9])
+@pytest.mark.parametrize(("height", "width"), [(4000, 6000), (600, 800), (12000, 16000), (300, 200_000)])
+def test_bands_fit_a_gpu(free: float, height: int, width: int) -> None:
+    """A tile with all that it looks at has no more pixels than half of the memory holds, or 32 bits count; a large
+    picture that travels is in two bands at least."""
+    config = Config(widths=(64, 128, 256), blocks=4, bottom_blocks=4, tail=64, tail_blocks=1)
+    reach = 2 * (config.receptive_radius + config.stride)
+    for moved in (False, True):
+        rows, columns = restoration.band(config, height, width, moved, int(free))
+        seen = (min(rows, height) + reach) * min(columns + reach, width + 64)
+        assert seen * 740 <= 0.5 * free * 1.01 and seen * 64 < 2**31 * 1.01
+        assert not moved or height < 16 * config.receptive_radius or rows < height
+    assert restoration.band(config, 4000, 6000, False, int(140e9))[0] >= 4000
 
 
 def test_tiles_cover_the_picture_once() -> None:

@@ -13,12 +13,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from debayes import cfa, exchange, graph
-from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Sum
+from debayes import cfa, exchange, graph, replay
 from debayes.model import MAPS, Config, Network
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
@@ -65,9 +63,12 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 NAMES = ("auto", *NEEDS)
 
-# Seconds to get ready, then megapixels a second, by device and for networks like wild-s (up to 200 thousand
-# multiplications a pixel) and like wild-l, as measured on two cores of a server with AVX-512, and on an H200
-# (docs/speed.md). They differ from machine to machine, their order hardly does.
+# From so many thousand multiplications a pixel on a network is large.
+LARGE = 200
+
+# Seconds to get ready, then megapixels a second, by device and for networks like wild-s and like wild-l, as measured
+# on two cores of a server with AVX-512, and on an H200 (docs/speed.md). They differ from machine to machine, their
+# order hardly does.
 MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("cpu", "small"): {
         "half": (0.1, 1.9),
@@ -108,7 +109,7 @@ def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0) -
 
 def rank(network: Network, megapixels: float) -> list[str]:
     """The engines that can run here, the soonest done first, by what was measured."""
-    size = "small" if network.kmac_per_pixel < 200 else "large"
+    size = "small" if network.kmac_per_pixel < LARGE else "large"
     times = {
         name: ready + megapixels / speed
         for name, (ready, speed) in MEASURED.get((network.device.type, size), {}).items()
@@ -284,63 +285,19 @@ def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
 
 
 def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
-    """The convolutions in half precision with their rectifiers fused, the heads in single precision."""
-    steps = exchange.trace_folded(network)
-    arrays = {
-        s.output: (s.weight.half().contiguous(memory_format=torch.channels_last), s.bias.half())
-        for s in steps.steps
-        if isinstance(s, Convolution)
-    }
+    """The convolutions in half precision, fused with what follows them, the heads in single precision.
+
+    bfloat16 is less exact (0.002 dB) and, where layers are wide, a few percent faster.
+    """
+    steps = exchange.trace_folded(network, late=True)
+    body = replay.build(steps, torch.float16 if network.kmac_per_pixel < LARGE else torch.bfloat16)
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
         base = cfa.interpolate(mosaic)
-        inputs = [
-            t.half().contiguous(memory_format=torch.channels_last) for t in (cfa.pack(mosaic) - 0.5, base - 0.5)
-        ]
-        return network.posterior(base, replay(steps, arrays, inputs[: len(steps.inputs)]))
+        inputs = (cfa.pack(mosaic) - 0.5, base - 0.5)
+        return network.posterior(base, body(*inputs[: len(steps.inputs)]))
 
     return run
-
-
-def replay(steps: Graph, arrays: dict[str, tuple[Tensor, Tensor]], inputs: list[Tensor]) -> Tensor:
-    """What the steps make of the inputs."""
-    values = dict(zip(steps.inputs, inputs, strict=True))
-    last = {name: i for i, step in enumerate(steps.steps) for name in graph.inputs_of(step)}
-    for i, step in enumerate(steps.steps):
-        if isinstance(step, Convolution):
-            weight, bias = arrays[step.output]
-            x = values[step.input]
-            if step.rectified:
-                result = _rectified_convolution(x, weight, bias, step.stride, step.padding)
-            else:
-                # The bias is added with what follows: cuDNN would need a pass of its own for it.
-                result = F.conv2d(x, weight, None, step.stride, step.padding) + bias.view(-1, 1, 1)
-        elif isinstance(step, Sum):
-            result = values[step.inputs[0]] + values[step.inputs[1]]
-        elif isinstance(step, Rectifier):
-            result = F.relu(values[step.input])
-        elif isinstance(step, Shuffle):
-            result = F.pixel_shuffle(values[step.input], 2).contiguous(memory_format=torch.channels_last)
-        else:
-            result = torch.cat([values[name] for name in step.inputs], 1)
-        values[step.output] = result
-        for name in graph.inputs_of(step):
-            if last[name] == i:
-                values.pop(name, None)
-    return values[steps.outputs[0]]
-
-
-@torch.library.custom_op("debayes::rectified_convolution", mutates_args=())
-def _rectified_convolution(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
-    """relu(convolution) in one pass where cuDNN has it."""
-    if x.is_cuda:
-        return torch.cudnn_convolution_relu(x, weight, bias, [stride] * 2, [padding] * 2, [1, 1], 1)
-    return F.relu(F.conv2d(x, weight, bias, stride, padding)).contiguous(memory_format=torch.channels_last)
-
-
-@_rectified_convolution.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
-    return F.conv2d(x, weight, bias, stride, padding).contiguous(memory_format=torch.channels_last)
 
 
 def _compiled(network: Network) -> Run:

@@ -69,11 +69,14 @@ def export_file(model: str | Path, target: Path, kind: str) -> dict[str, Any]:
     }
 
 
-def trace_folded(network: Network) -> Graph:
-    """The steps of a network's body, folded if it is a U-Net, which takes the packed planes alone then."""
+def trace_folded(network: Network, *, late: bool = False) -> Graph:
+    """The steps of a network's body, folded if it is a U-Net, which takes the packed planes alone then.
+
+    `late` is that of `stages.fold`.
+    """
     planes, base = graph.examples(network)
     if isinstance(network.body, UNet):
-        return graph.trace(fold(network), planes)
+        return graph.trace(fold(network, late=late), planes)
     return graph.trace(network.body, planes, base)
 
 

@@ -105,12 +105,41 @@ def _start(
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
         raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
-    here = mosaic.to(network.device, torch.float32, non_blocking=True)
-    if not bool(here.isfinite().all()):
-        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
+    here, bring = _bring(mosaic, network.device)
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
-    side = default_tile(network) if tile is None else tile
-    return _tiles(network, here, pattern, symmetries, side, progress)
+    sides = default_tile(network, height, width, not mosaic.is_cuda) if tile is None else (tile, tile)
+    return _tiles(network, here, bring, pattern, symmetries, sides, progress)
+
+
+def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[int], None]]:
+    """The mosaic on the network's device, and what sees to it that its rows up to a given one are there.
+
+    To a GPU they come through pinned memory when they are asked for, so that the first tile need not wait for all.
+    """
+    if device.type != "cuda" or mosaic.is_cuda:
+        here = mosaic.to(device, torch.float32)
+        _check_numbers(here)
+        return here, lambda row: None
+    here = torch.empty(mosaic.shape, device=device)
+    pinned = torch.empty(mosaic.shape, pin_memory=True)
+    brought = 0
+
+    def bring(row: int) -> None:
+        nonlocal brought
+        if row > brought:
+            part = (..., slice(brought, row), slice(None))
+            pinned[part] = mosaic[part]
+            _check_numbers(pinned[part])
+            here[part].copy_(pinned[part], non_blocking=True)
+            brought = row
+
+    return here, bring
+
+
+def _check_numbers(mosaic: Tensor) -> None:
+    """Raise if some values are no numbers: then their sum is none, and only then they are looked at one by one."""
+    if not bool(mosaic.sum().isfinite()) and not bool(mosaic.isfinite().all()):
+        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
 
 
 def measure(network: Runner, mosaic: Float[Tensor, "1 h w"], pattern: str = "RGGB", *, times: int = 2) -> float:
@@ -119,20 +148,35 @@ def measure(network: Runner, mosaic: Float[Tensor, "1 h w"], pattern: str = "RGG
     for warm in range(times + 1):
         start = monotonic()
         restore_image(network, mosaic, pattern)
+        if network.device.type == "cuda":
+            torch.cuda.synchronize(network.device)
         if warm:
             best = min(best, monotonic() - start)
     return best
 
 
-def default_tile(network: Runner) -> int:
-    """The side of a tile if none is asked for: on a GPU what half of its free memory holds, up to 25 megapixels."""
+def default_tile(network: Runner, height: int, width: int, moved: bool) -> tuple[int, int]:
+    """Rows and columns of a tile of a picture, if none is asked for: on a GPU as many as half of its memory holds.
+
+    Of a picture that is `moved` to the GPU and back, there are two at least, so that it works while data travel.
+    """
     if network.device.type != "cuda":
-        return TILE
+        return TILE, TILE
     free, _ = torch.cuda.mem_get_info(network.device)
-    # About five features of the widest kind, at full resolution in half precision, are in memory at once.
-    width = max(network.config.tail, network.config.widths[0] // 2)
-    pixels = min(40e6, 0.5 * free / (10 * width + 100))
-    return max(int(pixels**0.5) - 2 * network.config.receptive_radius, 256)
+    return band(network.config, height, width, moved, free)
+
+
+def band(config: Config, height: int, width: int, moved: bool, free: int) -> tuple[int, int]:
+    """Rows and columns of a tile for a GPU with so many bytes free: whole rows, or a square if those are long."""
+    # About five features of the widest kind, at full resolution in half precision, are in memory at once; and no
+    # tensor has more elements than 32 bits count.
+    channels, reach = max(config.tail, config.widths[0] // 2), config.receptive_radius
+    pixels = int(min(2**31 / channels, 0.5 * free / (10 * channels + 100)))
+    rows = pixels // (width + 2 * BORDER + 2 * config.stride) - 2 * (reach + config.stride)
+    if rows < 8 * reach:
+        side = max(int(pixels**0.5) - 2 * (reach + config.stride), 256)
+        return side, side
+    return (min(rows, -(-height // 2)) if moved and height > 16 * reach else rows), width
 
 
 def _assemble(
@@ -174,19 +218,21 @@ def _assemble(
 def _tiles(
     network: Runner,
     mosaic: Tensor,
+    bring: Callable[[int], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
-    tile: int,
+    sides: tuple[int, int],
     progress: Callable[[float], None] | None,
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
-    pieces = (_split(height, tile), _split(width, tile))
+    pieces = (_split(height, sides[0]), _split(width, sides[1]))
     turned = [_turn(network.config, symmetry, pattern, pieces, (height, width)) for symmetry in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
     with heap.keep() as tidy:
         for i, rows in enumerate(pieces[0]):
             tidy()
+            bring(max(int(row_windows[i][0].max()) for row_windows, _ in turned) + 1)
             for j, columns in enumerate(pieces[1]):
                 posteriors = []
                 for symmetry, (row_windows, column_windows) in zip(symmetries, turned, strict=True):

@@ -22,7 +22,9 @@ class Speed:
     ready_seconds: float
     """To get ready, once."""
     megapixels_per_second: float
-    """Restored in a second, from a mosaic in memory to an image in memory."""
+    """Restored in a second, from a mosaic in the computer's memory to an image there."""
+    on_device: float | None
+    """The same from and to the memory of a GPU."""
     share: float
     """Of the matrix rate, that the multiplications of so many pixels take."""
     auto: bool
@@ -51,8 +53,10 @@ def measure_engines(
             engine = engines.prepare(network, name)
             ready = monotonic() - start
             speed = mosaic.numel() / 1e6 / measure(engine, mosaic)
-            share = 2e9 * network.kmac_per_pixel * speed / rate
-            speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, share, engine.name == best))
+            there = mosaic.numel() / 1e6 / measure(engine, mosaic.to(place)) if place.type == "cuda" else None
+            share = 2e9 * network.kmac_per_pixel * (there or speed) / rate
+            auto = engine.name == best
+            speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, there, share, auto))
             if progress is not None:
                 progress(len(speeds) / len(models) / len(chosen))
     return speeds
@@ -81,6 +85,7 @@ def table(speeds: Sequence[Speed]) -> str:
     lines = ["| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|"]
     for speed in speeds:
         name = f"{speed.engine} (auto)" if speed.auto else speed.engine
-        numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g} | {speed.share:.0%}"
+        there = "" if speed.on_device is None else f" (on the GPU {speed.on_device:.3g})"
+        numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g}{there} | {speed.share:.0%}"
         lines.append(f"| {speed.model} | {name} | {numbers} |")
     return "\n".join(lines)

@@ -5,6 +5,9 @@ look at the interpolated mosaic too: `fold` has one convolution at half resoluti
 to space, two convolutions and a sum did. Only within a few photosites of the border, which `restoration` cuts off,
 is the result another. And of a window that is larger than its tile only the way down needs all: `stage` gives the
 later stages what they still need.
+
+For GPUs, whose matrix units are idle while features are moved, depth to space can come last of all (`late`): four
+times the multiplications of one small convolution, and no pass over all features at full resolution.
 """
 
 from collections.abc import Callable
@@ -63,9 +66,10 @@ class Climb(nn.Module):
 class Tail(nn.Module):
     """What is left to do at full resolution: from those features, and the planes again, to the maps."""
 
-    def __init__(self, body: UNet) -> None:
+    def __init__(self, body: UNet, late: bool = False) -> None:
         super().__init__()
         self.blocks, self.maps = body.tail, body.maps
+        self.packed = _pack(body.maps) if late and len(body.tail) == 0 else None
         unpack, mix, look = (deepcopy(layer).cpu().double() for layer in (body.unpack, body.mix, body.look))
         width = unpack.in_channels
         features, feature_bias = _kernel(lambda x: mix(F.pixel_shuffle(unpack(x), 2)), width)
@@ -81,6 +85,8 @@ class Tail(nn.Module):
 
     def forward(self, features: Tensor, planes: Tensor) -> Tensor:
         x = self.widen(torch.cat((features, self.spread(planes)), 1))
+        if self.packed is not None:
+            return F.pixel_shuffle(self.packed(F.relu(x)), 2)
         if len(self.blocks) == 0:  # the rectifier is the same on either side of the shuffle, and free on this one
             maps: Tensor = self.maps(F.pixel_shuffle(F.relu(x), 2))
             return maps
@@ -96,9 +102,9 @@ class Tail(nn.Module):
 class Folded(nn.Module):
     """A U-Net's body in stages, which takes the packed planes alone; `fold` makes it."""
 
-    def __init__(self, body: UNet) -> None:
+    def __init__(self, body: UNet, late: bool) -> None:
         super().__init__()
-        self.descent, self.tail = Descent(body), Tail(body)
+        self.descent, self.tail = Descent(body), Tail(body, late)
         self.climbs = nn.ModuleList(Climb(body, level) for level in range(len(body.up)))
 
     def forward(self, planes: Tensor) -> Tensor:
@@ -109,11 +115,20 @@ class Folded(nn.Module):
         return maps
 
 
-def fold(network: Network) -> Folded:
-    """The body of a U-Net with less work to do."""
+def fold(network: Network, *, late: bool = False) -> Folded:
+    """The body of a U-Net with less work to do; `late` is for GPUs."""
     if not isinstance(network.body, UNet):
         raise ValueError(f"only a U-Net can be folded, not the {network.config.architecture!r} network")
-    return Folded(network.body).to(network.device)
+    return Folded(network.body, late).to(network.device)
+
+
+def _pack(layer: nn.Conv2d) -> nn.Conv2d:
+    """A 3x3 convolution behind depth to space as one before it."""
+    copied = deepcopy(layer).cpu().double()
+    weight, bias = _kernel(lambda x: copied(F.pixel_shuffle(x, 2)), 4 * layer.in_channels)
+    packed = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1)
+    packed.load_state_dict({"weight": weight, "bias": bias})
+    return packed.requires_grad_(False)
 
 
 def _kernel(
