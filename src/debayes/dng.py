@@ -5,10 +5,13 @@ describes the camera and the shot, and the picture itself in a directory below i
 that every reader of DNG knows.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -231,9 +234,13 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
 
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)
-    for row in range(0, height, rows):
-        for column in range(0, width, columns):
-            part = picture[row : row + rows, column : column + columns]
-            lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
-            whole = np.ascontiguousarray(np.pad(part, lack, mode="edge"))
-            yield bytes(imagecodecs.jpeg_encode(whole, lossless=True, predictor=1, bitspersample=16))
+
+    def encode(place: tuple[int, int]) -> bytes:
+        row, column = place
+        part = picture[row : row + rows, column : column + columns]
+        lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
+        whole = np.ascontiguousarray(np.pad(part, lack, mode="edge"))
+        return bytes(imagecodecs.jpeg_encode(whole, lossless=True, predictor=1, bitspersample=16))
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # it does not hold the interpreter while it encodes
+        yield from threads.map(encode, product(range(0, height, rows), range(0, width, columns)))

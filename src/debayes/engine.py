@@ -66,7 +66,7 @@ NAMES = ("auto", *NEEDS)
 # From so many thousand multiplications a pixel on a network is large.
 LARGE = 200
 
-# Seconds to get ready, then megapixels a second, by device and for networks like wild-s and like wild-l, as measured
+# Seconds to get ready, then megapixels a second, by device and for networks like wild-s and like wild-l, measured
 # on two cores of a server with AVX-512, and on an H200 (docs/speed.md). They differ from machine to machine, their
 # order hardly does.
 MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {

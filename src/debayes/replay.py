@@ -34,14 +34,12 @@ def join(steps: tuple[Step, ...]) -> list[Step | Joined]:
     for step in steps:
         total = joined[-1] if joined else None
         if isinstance(step, Rectifier) and isinstance(total, Sum) and total.output == step.input:
-            made = [
-                s for s in joined if isinstance(s, Convolution) and s.output in total.inputs and not s.rectified
-            ]
-            if made and uses.count(made[-1].output) == 1 and uses.count(total.output) == 1:
-                (other,) = (name for name in total.inputs if name != made[-1].output)
-                joined.remove(total)
-                joined.remove(made[-1])
-                joined.append(Joined(step.output, made[-1], other))
+            plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified]
+            made = next((s for s in reversed(plain) if s.output in total.inputs), None)
+            if made is not None and uses.count(made.output) == 1 and uses.count(total.output) == 1:
+                (other,) = (name for name in total.inputs if name != made.output)
+                joined = [s for s in joined if s is not total and s is not made]
+                joined.append(Joined(step.output, made, other))
                 continue
         joined.append(step)
     return joined
