@@ -86,9 +86,9 @@ def run(
 ) -> Iterator[Outcome]:
     """Develop the files, and say of each what became of it, as they are done.
 
-    Pictures that are there are kept, unless they are to be overwritten. While a picture is restored, the next raw
-    is read and the last picture written. With several processes, each has its share of the cores, and progress is
-    told of whole files only.
+    Pictures that are there are kept, unless they are to be overwritten. While a GPU restores a picture, the next
+    raw is read and the last picture written. With several processes, each has its share of the cores, and progress
+    is told of whole files only.
     """
     todo = []
     for job in jobs:
@@ -109,13 +109,18 @@ def _run_here(
     settings: Settings,
     progress: Callable[[Job, float], None] | None,
 ) -> Iterator[Outcome]:
-    """Read, restore and write at the same time, one file each: memory is that of three, however many come."""
-    with ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1, initializer=_be_one) as writer:
+    """Read, restore and write one file each at the same time: memory is that of three, however many come.
+
+    On a CPU a network takes all cores, each of them waits for the slowest, and what runs beside it costs it twice
+    its own time: there the next file is read and the last one written, by all cores, between two restorations.
+    """
+    alone = network.device.type == "cpu"
+    with ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1) as writer:
         reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
         writing: Future[Outcome] | None = None
         for job, following in zip_longest(jobs, jobs[1:]):
             negative = reading.result()
-            if following is not None:
+            if following is not None and not alone:
                 reading = reader.submit(_attempt, following, partial(_read, following, settings))
             report = None if progress is None else partial(progress, job)
             if isinstance(negative, darkroom.Negative):
@@ -127,6 +132,11 @@ def _run_here(
                 yield writing.result()
             writing = writer.submit(_finish, job, found, settings)
             del found
+            if alone:
+                if following is not None:
+                    reading = reader.submit(_attempt, following, partial(_read, following, settings))
+                yield writing.result()
+                writing = None
         if writing is not None:
             yield writing.result()
 

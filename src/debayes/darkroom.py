@@ -195,7 +195,7 @@ def write(developed: Print, settings: Settings) -> dict[str, Any]:
         shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
         icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
         image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
-        metadata.copy_by_exiftool(source, target)
+        metadata.copy_by_exiftool(source, target, raw)
     written = [target]
     about = {"source": source.name, "gain": found.gain, "floor": found.floor}
     for kind, level in developed.levels.items():

@@ -92,7 +92,7 @@ def write(
     with replace(path) as temporary:
         _write(temporary, pieces, shape, LINEAR_RAW, raw, preview, below.made, left, software)
         if source is not None:
-            metadata.copy_by_exiftool(source, temporary)
+            metadata.copy_by_exiftool(source, temporary, raw)
 
 
 def write_mosaic(
