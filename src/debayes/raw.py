@@ -33,6 +33,7 @@ _CHANGED, _ORIENTATION, _MAKE, _MODEL = 306, 274, 271, 272
 _COLOR_MATRICES = ((50721, 50778), (50722, 50779))  # each with its illuminant
 _BASELINE_EXPOSURE, _NOISE_PROFILE, _MASKED_AREAS, _BLACK_LEVEL = 50730, 51041, 50830, 50714
 _EXPOSURE_TIME, _F_NUMBER, _ISO, _DATE, _FOCAL_LENGTH, _LENS = 33434, 33437, 34855, 36867, 37386, 42036
+_BLACK_DELTAS = (50715, 50716)
 _D65 = 21
 
 # Fewer masked photosites than this say too little of the noise.
@@ -224,11 +225,13 @@ def _numbers(block: ifd.Block | None, tag: int) -> tuple[float, ...]:
 def _blacks(shot: Any, block: ifd.Block | None) -> list[float]:
     """The counts of black, of each colour as LibRaw numbers them.
 
-    Where photosites are masked, LibRaw takes the mean of those instead of what the file says: a number with noise.
+    Where photosites are masked, LibRaw takes their mean instead of what the file says: a number with noise. It
+    is kept if black differs from row to row or column to column.
     """
     blacks = [float(level) for level in shot.black_level_per_channel]
     stored = _numbers(block, _BLACK_LEVEL) if _numbers(block, _MASKED_AREAS) else ()
-    if len(stored) in (1, 4):
+    uneven = any(_numbers(block, tag) for tag in _BLACK_DELTAS)
+    if len(stored) in (1, 4) and not uneven:
         for cell, color_index in enumerate(shot.raw_colors_visible[:2, :2].flatten()):
             blacks[color_index] = stored[cell % len(stored)]
     return blacks
