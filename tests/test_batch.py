@@ -124,3 +124,16 @@ def test_killed_and_started_again(source: Path, tmp_path: Path) -> None:
     assert sum(answer.get("skipped", False) for answer in answers) == len(finished)
     assert len(list(out.glob("*-debayes.dng"))) == 12
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in finished.items())
+
+
+def test_maps_that_are_missing_are_made(source: Path, tmp_path: Path) -> None:
+    """A picture without the maps that are asked for is not done; it is written last, so with it all is."""
+    jobs = batch.plan([source], tmp_path, ".png")
+    (first,) = batch.run(jobs, "raw-s", Settings())
+    assert first.answer is not None
+    (second,) = batch.run(jobs, "raw-s", Settings(with_maps=True))
+    assert second.answer is not None and len(second.answer["written"]) == 5
+    stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert max(stamps, key=stamps.__getitem__) == "cat-debayes.png"
+    (third,) = batch.run(jobs, "raw-s", Settings(with_maps=True))
+    assert third.skipped

@@ -100,3 +100,16 @@ def test_render_keeps_hue_and_fades_to_white() -> None:
     over = color.render(orange, gains, identity, exposure=4.0)
     assert float(over.min()) > 0.99
     assert bool((color.render(-orange, gains, identity) == 0).all())
+
+
+def test_bright_colours_keep_their_colour() -> None:
+    """What no photosite has blown stays as saturated as it was while it is brightened to white and one stop more;
+    at eight times white it is white."""
+    matrix = color.SRGB_FROM_XYZ.float()
+    blue = color.decode_srgb(torch.tensor([80.0, 120.0, 255.0]) / 255).view(3, 1, 1)
+    for stops, least in ((0.0, 0.98), (1.0, 0.85)):
+        shown = color.decode_srgb(color.render(blue * 0.5, (1.0, 1.0, 1.0), matrix, exposure=1 + stops)).flatten()
+        before, after = (1 - float(c.min() / c.max()) for c in (blue.flatten(), shown))
+        assert after > least * before
+    white = color.render(blue * 0.5, (1.0, 1.0, 1.0), matrix, exposure=4.0).flatten()
+    assert float(white.min()) > 0.99

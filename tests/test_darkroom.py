@@ -138,11 +138,16 @@ def test_saturation_below_white_is_white_too(network: Network) -> None:
 
 
 def test_strength(network: Network) -> None:
-    """At 0 every photosite keeps its value, noise and all; in between the noise is in between."""
+    """At 0 every photosite keeps its value, noise and all; in between the noise is in between. But where a picture
+    is darker than twice its noise, grain fades."""
     source = shoot(photograph(), 6400)
     whole, half, none = (development.develop(network, source, strength=s).picture for s in (1.0, 0.5, 0.0))
-    assert torch.allclose(cfa.mosaic(none), source.mosaic, atol=1e-4)
-    assert torch.allclose(half, (whole + none) / 2, atol=1e-4)
+    light = whole > 2 * BODY.profile(6400).variance(whole).sqrt()
+    assert 0.9 < float(light.float().mean()) < 1
+    seen = cfa.mosaic(light.float()) > 0
+    assert torch.allclose(cfa.mosaic(none)[seen], source.mosaic[seen], atol=1e-4)
+    assert torch.allclose(half[light], ((whole + none) / 2)[light], atol=1e-4)
+    assert float((none - whole)[~light].abs().mean()) < float((none - whole)[light].abs().mean())
 
 
 def test_tiles_are_the_whole(network: Network) -> None:
@@ -284,6 +289,25 @@ def test_blind_noise_of_a_simulated_raw(tmp_path: Path, iso: float) -> None:
     truth = BODY.profile(iso)
     assert found.gain == pytest.approx(truth.gain, rel=0.15)
     assert found.floor == pytest.approx(truth.floor, rel=0.15)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_shadows_keep_their_brightness_with_their_grain(network: Network, tmp_path: Path, strength: float) -> None:
+    """Half of the noise of a nearly black card is below black, where no DNG has room that all programs know of: it
+    fades, so that the mean is that of the mosaic, in every colour, to a hundredth of the noise."""
+    light = torch.tensor([0.002, 0.004, 0.003]).view(3, 1, 1).expand(3, 128, 192)
+    card = shoot(light, 25600)
+    dark = tmp_path / "dark.dng"
+    counts = (BODY.black + card.mosaic[0] * (BODY.white - BODY.black)).round().numpy().astype(np.uint16)
+    blank = np.zeros((8, 8, 3), np.uint8)
+    dng.write_mosaic(dark, counts, card, black=BODY.black, white=BODY.white, preview=blank)
+    darkroom.develop_file(network, dark, tmp_path / "out.dng", darkroom.Settings(strength=strength))
+    with rawpy.imread(str(tmp_path / "out.dng")) as back:
+        found = back.raw_image_visible[..., :3].astype(np.float64) / 65535
+    planes = [card.mosaic[0, i // 2 :: 2, i % 2 :: 2] for i in range(4)]
+    measured = [float(planes[0].mean()), float(planes[1].mean() + planes[2].mean()) / 2, float(planes[3].mean())]
+    noise = BODY.profile(25600).floor ** 0.5
+    assert found.mean((0, 1)) == pytest.approx(measured, abs=0.01 * noise)
 
 
 def test_refusals(network: Network, shot: Path) -> None:

@@ -13,7 +13,7 @@ from debayes import image, maps
 def test_numbers_come_back(tmp_path: Path) -> None:
     """The TIFF holds the map in 16 bits, and says what its largest number stands for."""
     levels = np.linspace(0, 0.03, 60 * 50 * 3).reshape(60, 50, 3).astype(np.float16)
-    table, shown = maps.write(tmp_path, "a", "noise", levels, {"source": "a.nef"})
+    table, shown = maps.write(tmp_path / "a.dng", "noise", levels, {"source": "a.nef"})
     assert (table.name, shown.name) == ("a.noise.tiff", "a.noise.png")
     with tifffile.TiffFile(table) as file:
         record = json.loads(file.pages[0].description)["debayes"]

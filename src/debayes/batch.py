@@ -68,8 +68,14 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
     for (path, folder), name in zip(found.items(), names, strict=True):
         own = f"-{path.suffix[1:].lower()}" if names.count(name) > 1 else ""
         jobs.append(Job(path, folder / f"{path.stem}{own}{MARK}{ending}"))
-    if len({job.target for job in jobs}) < len(jobs):
-        raise ValueError("two of the raws would be written to the same file: develop them in two steps")
+    by_target: dict[Path, Path] = {}
+    for job in jobs:
+        if job.target in by_target:
+            raise ValueError(
+                f"{by_target[job.target]} and {job.source} would be written to the same file, {job.target}: "
+                "give them different folders"
+            )
+        by_target[job.target] = job.source
     return jobs
 
 
@@ -86,13 +92,13 @@ def run(
 ) -> Iterator[Outcome]:
     """Develop the files, and say of each what became of it, as they are done.
 
-    Pictures that are there are kept, unless they are to be overwritten. While a GPU restores a picture, the next
-    raw is read and the last picture written. With several processes, each has its share of the cores, and progress
-    is told of whole files only.
+    Pictures that are there, with the maps asked for, are kept unless they are to be overwritten. While a GPU
+    restores a picture, the next raw is read and the last picture written. With several processes, each has its
+    share of the cores, and progress is told of whole files only.
     """
     todo = []
     for job in jobs:
-        if job.target.exists() and not overwrite:
+        if darkroom.is_done(job.target, settings) and not overwrite:
             yield Outcome(job)
         else:
             todo.append(job)

@@ -57,6 +57,9 @@ def tone(linear: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return shoulder**_TOE
 
 
+# Light that is this many times white has no colour left in a rendered picture.
+MOST = 8.0
+
 # How much the curve lifts the shadows, and how much contrast its toe has.
 _LIFT, _TOE = 2.5, 1.15
 
@@ -80,7 +83,7 @@ def render(
     brightest = linear.amax(0).clamp_min(1e-6)
     shown = tone(brightest)
     hued = linear * (shown / brightest)
-    fading = torch.maximum(_step(camera.amax(0), 0.9, 1.0), _step(brightest, 0.7, 2.0))
+    fading = torch.maximum(_step(camera.amax(0), 0.9, 1.0), _step(brightest, 1.0, MOST))
     return encode_srgb(torch.lerp(hued, shown.expand_as(hued), fading).clamp(0, 1))
 
 

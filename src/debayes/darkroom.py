@@ -23,6 +23,7 @@ from debayes.development import (
     develop_tiles,
     encoded_variance,
     enter,
+    fade_grain,
     noise_of,
     photosites,
     strips,
@@ -43,8 +44,8 @@ PREVIEW = 1024
 # A picture cannot be made brighter or darker by more stops than this.
 MOST_STOPS = 10
 
-# The share of the counts that is for values below black while a picture is put together.
-ROOM = 1 / 32
+# The count of black while a picture is put together: some of it is below.
+BLACK = 2048
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,12 @@ def develop_file(
     return write(develop(network, read(source, target, settings), settings, progress=progress), settings)
 
 
+def is_done(target: Path, settings: Settings) -> bool:
+    """Whether a picture is there, and its maps if they are asked for. How it was made is not looked at."""
+    beside = [path for kind in maps.KINDS for path in maps.places(target, kind)] if settings.with_maps else []
+    return all(path.exists() for path in (target, *beside))
+
+
 def read(source: Path, target: Path, settings: Settings) -> Negative:
     """The first of the three steps of `develop_file`: read a raw, and its noise."""
     files.check_target(target)
@@ -146,7 +153,7 @@ def develop(
     height, width = raw.size
     counts = torch.empty(height, width, 3, dtype=torch.uint16)
     rest = torch.empty(1, height, width) if strength < 1 else None
-    kinds = ("noise", "doubt") if settings.with_maps else ()
+    kinds = maps.KINDS if settings.with_maps else ()
     levels = {kind: np.empty((height, width, 3), np.float16) for kind in kinds}
     doubt = 0.0  # its variance, in units of that of the noise
     balance = Balance(height, width, unclipped(raw, found))
@@ -160,21 +167,22 @@ def develop(
     )
     for part in parts:
         place = (part.rows, part.columns)
-        counts[place] = _quantise(_lift(part.picture))
+        counts[place] = _quantise(part.picture, BLACK)
         mosaic, cells = photosites(raw, part)
         balance.add(part.picture, mosaic, cells, part.rows.start, part.columns.start)
         for kind in kinds:
             levels[kind][place] = getattr(part, kind).permute(1, 2, 0).numpy()
         doubt += float((1 / part.certainty).sum())
     for rows in strips(height):
-        picture = balance.correct(_settle(_linear(counts[rows])), rows.start)
+        picture = balance.correct(_linear(counts[rows], BLACK), rows.start)
         if rest is not None:
             rest[:, rows] = raw.mosaic[:, rows] - cfa.mosaic(picture, cfa.shift(raw.pattern, rows.start, 0))
-        counts[rows] = _quantise(picture if rest is None else _lift(picture))
+        counts[rows] = _quantise(picture, 0 if rest is None else BLACK)
     if rest is not None:
         for rows in strips(height):
-            grain = (1 - strength) * _grain(rest, raw.pattern, rows)
-            counts[rows] = _quantise(_settle(_linear(counts[rows])) + grain)
+            picture = _linear(counts[rows], BLACK)
+            grain = fade_grain((1 - strength) * _grain(rest, raw.pattern, rows), picture, found, strength)
+            counts[rows] = _quantise(picture + grain, 0)
     share_left = (1 - strength) ** 2 + doubt / counts.numel()
     left = Profile(found.gain * share_left, found.floor * share_left)
     return Print(negative, counts.numpy(), levels, left, adapted)
@@ -186,6 +194,11 @@ def write(developed: Print, settings: Settings) -> dict[str, Any]:
     source, target, raw, found = (getattr(developed.negative, f.name) for f in fields(Negative))
     height, width = raw.size
     stops = settings.exposure + raw.exposure
+    # The picture last: where it is, all is done.
+    beside: list[Path] = []
+    about = {"source": source.name, "gain": found.gain, "floor": found.floor}
+    for kind, level in developed.levels.items():
+        beside += maps.write(target, kind, level, about)
     if target.suffix.lower() == ".dng":
         step = -(-max(height, width) // PREVIEW)
         small = _preview(counts, raw, stops, step)
@@ -196,13 +209,9 @@ def write(developed: Print, settings: Settings) -> dict[str, Any]:
         icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
         image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
         metadata.copy_by_exiftool(source, target, raw)
-    written = [target]
-    about = {"source": source.name, "gain": found.gain, "floor": found.floor}
-    for kind, level in developed.levels.items():
-        written += maps.write(target.parent, target.stem, kind, level, about)
     return {
         "source": str(source),
-        "written": [str(path) for path in written],
+        "written": [str(path) for path in (target, *beside)],
         "width": width,
         "height": height,
         "pattern": raw.pattern,
@@ -256,24 +265,15 @@ def _report(progress: Progress | None, start: float, part: float) -> Progress | 
     return None if progress is None else lambda done: progress(start + part * done)
 
 
-def _quantise(picture: Float[Tensor, "3 h w"]) -> UInt16[Tensor, "h w 3"]:
+def _quantise(picture: Float[Tensor, "3 h w"], black: int) -> UInt16[Tensor, "h w 3"]:
     """The counts of linear colours, in the order in which a file has them."""
-    return image.quantise(picture.permute(1, 2, 0).contiguous(), 16)
+    room = black / dng.WHITE
+    return image.quantise(picture.permute(1, 2, 0).contiguous() * (1 - room) + room, 16)
 
 
-def _linear(counts: UInt16[Tensor, "h w 3"]) -> Float[Tensor, "3 h w"]:
+def _linear(counts: UInt16[Tensor, "h w 3"], black: int) -> Float[Tensor, "3 h w"]:
     """The linear colours of counts."""
-    return counts.float().permute(2, 0, 1) / dng.WHITE
-
-
-def _lift(picture: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
-    """Linear colours with room below black, so that counts can hold them until nothing is added any more."""
-    return picture * (1 - ROOM) + ROOM
-
-
-def _settle(lifted: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
-    """The inverse of `_lift`."""
-    return (lifted - ROOM) / (1 - ROOM)
+    return (counts.float().permute(2, 0, 1) - black) / (dng.WHITE - black)
 
 
 def _grain(rest: Float[Tensor, "1 h w"], pattern: str, rows: slice) -> Float[Tensor, "3 k w"]:
@@ -288,7 +288,7 @@ def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
     shown = np.empty(counts.shape, np.uint8 if bits == 8 else np.uint16)
     for rows in strips(len(counts)):
         picture = color.render(
-            _linear(torch.from_numpy(counts[rows])), raw.gains, raw.matrix, exposure=stops, space=space
+            _linear(torch.from_numpy(counts[rows]), 0), raw.gains, raw.matrix, exposure=stops, space=space
         )
         shown[rows] = image.quantise(picture.permute(1, 2, 0), bits).numpy()
     return shown

@@ -107,7 +107,8 @@ def develop(
         picture[:, rows] = balance.correct(picture[:, rows], rows.start)
     if strength < 1:
         rest = raw.mosaic - cfa.mosaic(picture, raw.pattern)
-        picture += (1 - check_strength(strength)) * cfa.interpolate(rest[None], raw.pattern)[0]
+        grain = (1 - check_strength(strength)) * cfa.interpolate(rest[None], raw.pattern)[0]
+        picture += fade_grain(grain, picture, found, strength)
     return Developed(raw, found, picture, noise, doubt)
 
 
@@ -188,6 +189,15 @@ def check_strength(strength: float) -> float:
     if not 0 <= strength <= 1:
         raise ValueError(f"the strength is from 0 (all noise stays) to 1 (none does), not {strength:g}")
     return strength
+
+
+def fade_grain(
+    grain: Float[Tensor, "3 h w"], picture: Float[Tensor, "3 h w"], found: Profile, strength: float
+) -> Float[Tensor, "3 h w"]:
+    """The grain that stays, less of it towards black: what would be below is cut off in files, and shadows would be
+    too bright, each colour by its own noise."""
+    spread = (1 - strength) * found.variance(picture).sqrt()
+    return grain * (picture / (2 * spread).clamp_min(1e-9)).clamp(0, 1)
 
 
 def unclipped(raw: Raw, found: Profile) -> float:

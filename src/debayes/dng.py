@@ -79,7 +79,7 @@ def write(
     """
     height, width = picture.shape[:2]
     below = _Tags([])
-    below.numbers(50714, "H", (0, 0, 0))
+    below.numbers(50714, "H", (0, 0, 0))  # with another black RawTherapee 5.9 and darktable 4.2 are too bright
     below.numbers(50717, "I", (WHITE,) * 3)
     top, start, rows, columns = raw.crop or (0, 0, height, width)
     below.numbers(50719, "I", (start, top))

@@ -19,19 +19,26 @@ _STEPS = (
 SIDE, SCALE, LETTERS = 1600, 18, 16
 
 
-def write(
-    folder: Path, stem: str, kind: str, levels: Float[np.ndarray, "h w 3"], about: dict[str, Any]
-) -> list[Path]:
-    """Write STEM.KIND.tiff, 16 bits a colour, and STEM.KIND.png in false colours with a scale; both paths.
+# What there are maps of.
+KINDS = ("noise", "doubt")
+
+
+def places(target: Path, kind: str) -> tuple[Path, Path]:
+    """Where a map lies that belongs to a picture: its numbers, and the picture of it."""
+    return target.with_name(f"{target.stem}.{kind}.tiff"), target.with_name(f"{target.stem}.{kind}.png")
+
+
+def write(target: Path, kind: str, levels: Float[np.ndarray, "h w 3"], about: dict[str, Any]) -> tuple[Path, Path]:
+    """Write STEM.KIND.tiff, 16 bits a colour, and STEM.KIND.png in false colours with a scale, beside a picture.
 
     The TIFF's description says what 65535 stands for; the picture shows the mean of the three colours.
     """
     most = max(float(levels.max()), 1e-6)
     numbers = np.rint(levels.astype(np.float32) * (65535 / most)).astype(np.uint16)
-    table, shown = folder / f"{stem}.{kind}.tiff", folder / f"{stem}.{kind}.png"
+    table, shown = places(target, kind)
     image.encode(table, numbers, record={"map": kind, "65535 is": most, "unit": "1 = white, linear", **about})
     image.encode(shown, draw(levels.astype(np.float32).mean(2), f"{kind}: standard deviation, % of white"))
-    return [table, shown]
+    return table, shown
 
 
 def draw(values: Float[np.ndarray, "h w"], title: str) -> UInt8[np.ndarray, "k l 3"]:

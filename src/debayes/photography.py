@@ -330,7 +330,7 @@ def _outcome(outcome: "Outcome") -> str:
     if outcome.error:
         return ""
     if outcome.answer is None:
-        return f"{outcome.job.target} was there already"
+        return f"{outcome.job.target} was there already (--overwrite makes it again)"
     answer = outcome.answer
     kind = "stored" if answer["profile"]["stored"] else "estimated"
     level = (answer["profile"]["gain"] * 0.18 + answer["profile"]["floor"]) ** 0.5

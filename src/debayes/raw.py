@@ -124,7 +124,10 @@ def read(
         mosaic, saturation = _normalise(name, shot, blacks if black is None else [black] * 4, top)
         assumed: list[str] = []
         if pattern is None and _suspicious(mosaic, stored):
-            assumed.append(f"colour pattern: {stored}, as the file says, but it looks wrong: try --pattern")
+            others = " or ".join(p for p in cfa.PATTERNS if (p[0] == "G") != (stored[0] == "G"))
+            assumed.append(
+                f"colour pattern: {stored}, as the file says, but it looks wrong: try --pattern {others}"
+            )
         gains = _gains(shot, mosaic, cells, assumed)
         matrix = _matrix(name, shot, block, assumed)
         facts = _facts(shot, block)
