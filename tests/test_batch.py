@@ -137,3 +137,38 @@ def test_maps_that_are_missing_are_made(source: Path, tmp_path: Path) -> None:
     assert max(stamps, key=stamps.__getitem__) == "cat-debayes.png"
     (third,) = batch.run(jobs, "raw-s", Settings(with_maps=True))
     assert third.skipped
+
+
+PARENT = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from debayes.batch import leave_with_parent
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, get_context("spawn"), leave_with_parent)
+    print(pool.submit(os.getpid).result(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    """kill -9 leaves no process behind that goes on developing."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(100):
+        time.sleep(0.1)
+        try:
+            os.kill(child, 0)
+            state = Path(f"/proc/{child}/status").read_text() if Path("/proc").is_dir() else ""
+        except (ProcessLookupError, FileNotFoundError):
+            return
+        if "State:\tZ" in state:
+            return  # ended; nobody here collects it
+    raise AssertionError("the process is still there")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from typing import Any
 
 from debayes import darkroom, raw, weights
@@ -180,9 +182,22 @@ def _finish(job: Job, found: Any, settings: Settings) -> Outcome:
 _own: dict[str, Engine] = {}
 
 
+def leave_with_parent() -> None:
+    """End this process when the one that started it is gone, killed perhaps: nobody else would."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            sleep(1)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 def _prepare(model: str | Path, device: str, engine: str, threads: int) -> None:
     import torch
 
+    leave_with_parent()
     torch.set_num_threads(threads)
     _own["network"] = prepare(weights.load(model, device=device), engine)
 
