@@ -50,7 +50,10 @@ def develop(
     ] = 1.0,
     maps: Annotated[
         bool,
-        typer.Option("--maps/--no-maps", help="Also write maps of noise and doubt, as 16-bit TIFF and as PNG."),
+        typer.Option(
+            "--maps/--no-maps",
+            help="Also write maps of noise and of doubt (relative: not calibrated yet), as 16-bit TIFF and as PNG.",
+        ),
     ] = False,
     exposure: Annotated[float, typer.Option(help="Stops brighter, of a rendered picture.")] = 0.0,
     space: Annotated[str, typer.Option(help="Colours of a rendered picture: srgb or p3.")] = "srgb",
@@ -132,7 +135,8 @@ def develop(
     failed = [outcome.error for outcome in outcomes if outcome.error]
     if json_:
         found = [
-            o.answer or {"source": str(o.job.source), "skipped": o.skipped, "error": o.error} for o in outcomes
+            {"source": str(o.job.source), "written": [], "skipped": o.skipped, "error": o.error} | (o.answer or {})
+            for o in outcomes
         ]
         show(found, True, "")
     elif len(outcomes) > 1:
