@@ -151,7 +151,7 @@ def adapt(
         else:
             objective = _neighbour_objective(student, windows[:, :1], patch, masked, generator)
         adam.zero_grad(set_to_none=True)
-        objective.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(objective)
         adam.step()
         if progress is not None:
             progress((step + 1) / steps)

@@ -23,7 +23,7 @@ CROWD = 2000
 # How many of the smoothest blocks speak for a level, or which share of them if that is more.
 BLOCKS, SHARE = 200, 0.02
 
-# Photosites that are enough for an estimate: of larger mosaics every so-manieth band of rows is looked at.
+# Photosites that are enough for an estimate: of larger mosaics only some bands of so many rows are looked at.
 ENOUGH, BAND = 12_000_000, 64
 
 # The mean of min(x², 9) for a standard normal x.

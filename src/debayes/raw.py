@@ -286,9 +286,9 @@ def _matrix(name: str, shot: Any, block: ifd.Block | None, assumed: list[str]) -
     """XYZ to camera: the file's own, for the illuminant nearest to daylight, or LibRaw's for the camera."""
     named = []
     for tag, illuminant in _COLOR_MATRICES:
-        values = block.find(tag) if block else ()
+        values = _numbers(block, tag)
         if len(values) == 9:
-            lit = (block.find(illuminant) or (0,))[0] if block else 0
+            lit = (_numbers(block, illuminant) or (0,))[0]
             named.append((lit == _D65, np.array(values, float).reshape(3, 3)))
     known = np.array(shot.rgb_xyz_matrix, float)[:3]
     if named:
@@ -305,7 +305,7 @@ def _matrix(name: str, shot: Any, block: ifd.Block | None, assumed: list[str]) -
 
 def _profile(block: ifd.Block | None) -> Profile | None:
     """DNG's NoiseProfile; where each colour has its own, that of green, which is the middle one of three."""
-    values = block.find(_NOISE_PROFILE) if block else ()
+    values = _numbers(block, _NOISE_PROFILE)
     if len(values) < 2 or len(values) % 2:
         return None
     gain, floor = values[2:4] if len(values) >= 4 else values
@@ -336,8 +336,8 @@ def _orientation(shot: Any, block: ifd.Block | None) -> int:
 
 
 def _exposure(block: ifd.Block | None) -> float:
-    value = (block.find(_BASELINE_EXPOSURE) or (0.0,))[0] if block else 0.0
-    return float(value) if isinstance(value, float) and abs(value) < 10 else 0.0
+    value = (_numbers(block, _BASELINE_EXPOSURE) or (0.0,))[0]
+    return value if abs(value) < 10 else 0.0
 
 
 def _crop(shot: Any) -> tuple[int, int, int, int] | None:

@@ -219,6 +219,6 @@ def _learn(
         elbo = -loss.elbo(q, prior, observed).mean()
         objective = elbo if kind == "ELBO" else (q.loc - observed).square().mean()
         adam.zero_grad(set_to_none=True)
-        objective.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(objective)
         adam.step()
     return curve

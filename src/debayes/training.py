@@ -25,7 +25,7 @@ from debayes import camera, data, evaluation, files, image, loss, metrics, tiles
 from debayes.model import Network
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
-from debayes.recipe import Recipe
+from debayes.recipe import Optimizer, Recipe
 from debayes.team import Team
 
 # Raws are judged by photon noise of up to this, whatever the recipe's, at these shares of the way there (squared).
@@ -103,7 +103,7 @@ def train(
     network = network.to(device).train().requires_grad_(True)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     averaged = deepcopy(network).requires_grad_(False)
-    optimizers = _optimizers(network, recipe)
+    optimizers = _optimizers(network, optimizer)
     step, spent, usual = 0, 0.0, torch.zeros((), device=device)
     best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
     if resume:
@@ -217,7 +217,7 @@ def train(
         )
         network.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
-        objective.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(objective)
         team.average_gradients(network)
         usual = _clip(network, optimizer.clip, usual)
         for each in optimizers:
@@ -284,14 +284,13 @@ def train(
     return weight_file
 
 
-def _optimizers(network: Network, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def _optimizers(network: Network, plan: Optimizer) -> list[torch.optim.Optimizer]:
     """AdamW, and beside it Muon for the filter banks if the recipe asks for it."""
-    optimizer = recipe.optimizer
-    banks = filter_banks(network) if optimizer.muon else []
+    banks = filter_banks(network) if plan.muon else []
     chosen = {id(bank) for bank in banks}
     others = [p for p in network.parameters() if id(p) not in chosen]
     fused = network.device.type == "cuda"
-    adam = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.99), weight_decay=optimizer.decay, fused=fused)
+    adam = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.99), weight_decay=plan.decay, fused=fused)
     return [adam, Muon(banks, lr=0.0)] if banks else [adam]
 
 
