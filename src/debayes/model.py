@@ -194,20 +194,20 @@ def _conv(inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, gain: 
     return conv
 
 
-class _Residual(nn.Module):
-    """x + conv(relu(conv(x))). The second convolution starts small, so deep stacks start as the identity."""
+class Residual(nn.Module):
+    """x + conv(relu(conv(x))). The second convolution starts at 0, so deep stacks start as the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.first = _conv(width, width)
-        self.second = _conv(width, width, gain=0.1)
+        self.second = _conv(width, width, gain=0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.add(x, self.second(F.relu(self.first(x))))
 
 
 def _stack(width: int, blocks: int) -> nn.Sequential:
-    return nn.Sequential(*(_Residual(width) for _ in range(blocks)))
+    return nn.Sequential(*(Residual(width) for _ in range(blocks)))
 
 
 class UNet(nn.Module):
@@ -223,7 +223,7 @@ class UNet(nn.Module):
         )
         self.bottom = _stack(bottom, config.bottom_blocks)
         self.grow = nn.ModuleList(
-            _conv(below, 4 * width, 1) for width, below in zip(upper, config.widths[1:], strict=True)
+            _conv(below, 4 * width, 1, gain=0.1) for width, below in zip(upper, config.widths[1:], strict=True)
         )
         self.up = nn.ModuleList(_stack(width, config.blocks) for width in upper)
         self.unpack = _conv(config.widths[0], 4 * config.tail, 1)

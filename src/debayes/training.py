@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import camera, data, evaluation, files, image, loss, metrics, tiles, weights
+from debayes import camera, data, evaluation, files, image, loss, metrics, revival, tiles, weights
 from debayes.model import Network
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
@@ -55,6 +55,8 @@ class Progress:
     """The most memory used so far, in GiB; the device's if it has its own."""
     val_psnr: float | None
     """In dB, where the run was judged."""
+    silent: float | None
+    """The share of hidden channels that do nothing: capacity that is lost; where the run was saved."""
 
 
 def train(
@@ -120,23 +122,23 @@ def train(
     generator = torch.Generator(device)
     raw = recipe.noise.domain == "raw"
 
+    def make(uniform: Tensor, normal: Tensor) -> data.Batch:
+        levels, gratings = recipe.noise, recipe.data.gratings
+        if raw:
+            return data.make_raw_batch(shelf.tiles, uniform, normal, high=levels.high / 255, gratings=gratings)
+        return data.make_batch(
+            shelf.tiles,
+            uniform,
+            normal,
+            low=levels.low / 255,
+            high=levels.high / 255,
+            varying=levels.varying,
+            gratings=gratings,
+        )
+
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
-        levels = recipe.noise
         with torch.no_grad():
-            if raw:
-                batch = data.make_raw_batch(
-                    shelf.tiles, uniform, normal, high=levels.high / 255, gratings=recipe.data.gratings
-                )
-            else:
-                batch = data.make_batch(
-                    shelf.tiles,
-                    uniform,
-                    normal,
-                    low=levels.low / 255,
-                    high=levels.high / 255,
-                    varying=levels.varying,
-                    gratings=recipe.data.gratings,
-                )
+            batch = make(uniform, normal)
         with torch.autocast(device.type, torch.bfloat16, enabled=fast):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
@@ -191,7 +193,7 @@ def train(
             "best": best,
             "scale": scale,
         }
-        weights.save(averaged if optimizer.average else network, weight_file, card)
+        weights.save(averaged, weight_file, card)
         with files.replace(state_file) as temporary, temporary.open("wb") as file:
             buffer = BytesIO()  # torch.save to a full disk raises no OSError
             torch.save(state, buffer)
@@ -215,6 +217,11 @@ def train(
         drawn = data.draw(
             optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator, raw=raw
         )
+        if optimizer.revive and step % optimizer.revive == 0 and share < 0.5:
+            generator.manual_seed(step)
+            revived = revival.revive(network, make(*drawn).mosaic, generator, agree=team.follow)
+            revival.forget(revived, network, optimizers)
+            revival.copy(revived, network, averaged)
         network.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
         torch.autograd.backward(objective)
@@ -222,10 +229,9 @@ def train(
         usual = _clip(network, optimizer.clip, usual)
         for each in optimizers:
             each.step()
-        if optimizer.average:
-            keep = min(optimizer.average, (step + 1) / (step + 10))
-            update = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
-            update(list(averaged.parameters()), list(network.parameters()), step)
+        keep = min(optimizer.average, (step + 1) / (step + 10))
+        update = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
+        update(list(averaged.parameters()), list(network.parameters()), step)
         step += 1
         pending = pending + objective.detach()
 
@@ -250,7 +256,7 @@ def train(
             )
         val_psnr = None
         if judges and team.leads and (last or due or judged):
-            val_psnr = (_judge_raw if raw else _judge)(averaged if optimizer.average else network, judges)
+            val_psnr = (_judge_raw if raw else _judge)(averaged, judges)
         if judged:
             found = team.agree(val_psnr or 0.0)
             scale = scale if found > best else max(scale * optimizer.factor, optimizer.floor / optimizer.rate)
@@ -268,6 +274,7 @@ def train(
             seconds_left=max(0.0, left),
             memory=_memory(device),
             val_psnr=val_psnr,
+            silent=revival.silent_share(averaged, make(*drawn).mosaic) if team.leads and (last or due) else None,
         )
         if team.leads and (last or due):
             save(at)
