@@ -113,7 +113,7 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
     network = weights.load(model, device=device)
     flops = 2e9 * network.kmac_per_pixel
     if name != "plain":
-        fast = engine.prepare(network, name)
+        fast = engine.prepare(network, name, image=True)
         return lambda mosaic: restore_image(fast, mosaic), flops
     heap.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
     plain = Network(network.config).to(device).eval().requires_grad_(False)

@@ -225,6 +225,22 @@ def test_the_image_alone(tile: int) -> None:
     assert torch.equal(image, restoration.restore(network, mosaic, "GRBG", tile=tile).mean)
 
 
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_engines_for_the_image_alone(config: str, name: str) -> None:
+    """They give the network's own image, through the ensemble too."""
+    network, mosaic = untrained(CONFIGS[config]), noisy(1, 75, 118)
+    prepared(network, name)  # or a skipped test
+    fast = engine.prepare(network, name, image=True)
+    assert fast.name == name
+    for ensemble in (False, True):
+        found, right = (
+            restoration.restore_image(runner, mosaic, "GBRG", tile=64, ensemble=ensemble)
+            for runner in (fast, network)
+        )
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-4)
+
+
 def test_measured_speeds() -> None:
     """`bench` measures what it is asked for, and says which engine auto would take."""
     from debayes import speed

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from networks import untrained
 from torch import Tensor
 
 from debayes import cfa
@@ -147,8 +148,8 @@ def test_a_head_of_zeros_is_the_prior_over_the_interpolation(architecture: str, 
 @pytest.mark.parametrize("architecture", ["unet", "paper"])
 def test_every_weight_is_used(architecture: str) -> None:
     """The gradient of the four maps reaches every parameter: no layer is built and left out."""
-    torch.manual_seed(0)
-    network = Network(Config(architecture, widths=(8, 8) if architecture == "unet" else (8,), blocks=2, tail=4))
+    config = Config(architecture, widths=(8, 8) if architecture == "unet" else (8,), blocks=2, tail=4)
+    network = untrained(config).requires_grad_(True)
     stack(network(random(1, 1, 16, 16).float())).square().sum().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None and (parameter.grad != 0).any(), name
@@ -220,3 +221,17 @@ def test_widths_fit_the_architecture(architecture: str, widths: tuple[int, ...])
     """A network has a level; the paper's has one only, which is unpacked by four."""
     with pytest.raises(ValueError, match=f"the '{architecture}' network needs .*one width"):
         Config(architecture, widths=widths)
+
+
+@pytest.mark.parametrize("architecture", ["unet", "paper"])
+def test_a_network_without_heads(architecture: str) -> None:
+    """Its mean is that of the whole network, the rest is unknown, and it has less to do."""
+    config = Config(architecture, widths=(8, 8) if architecture == "unet" else (8,), blocks=1, tail=4)
+    network, mosaic = untrained(config), random(2, 1, 16, 16).float()
+    bare = network.beheaded()
+    found, right = bare(mosaic), network(mosaic)
+    torch.testing.assert_close(found.mean, right.mean, rtol=0, atol=1e-6)
+    assert bool(found.noise_variance.isnan().all()) and found.rate.shape == right.rate.shape
+    assert network.has_heads and not bare.has_heads and bare.beheaded().has_heads is False
+    assert bare.kmac_per_pixel < network.kmac_per_pixel
+    assert not any(p.requires_grad for p in bare.parameters())

@@ -16,7 +16,7 @@ from PIL import Image
 from skimage import data
 
 from debayes import baselines, evaluation, image, training, weights
-from debayes.model import Config
+from debayes.model import Config, Residual
 from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
 from debayes.team import Team
 
@@ -84,7 +84,7 @@ torch.set_num_threads(1)
 from test_training import recipe
 from debayes.training import train
 run, root, how = sys.argv[1:4]
-train(recipe(steps=40, muon=1.0), Path(run), root=Path(root), resume=how == "resume", every=0.0)
+train(recipe(steps=40, muon=1.0, revive=5), Path(run), root=Path(root), resume=how == "resume", every=0.0)
 """
 
 
@@ -286,3 +286,25 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
     other = replace(plan, network=replace(plan.network, tail=4))
     with pytest.raises(ValueError, match="not that of"):
         training.train(other, tmp_path / "third", root=pictures)
+
+
+def test_silent_channels_are_revived_in_the_first_half(pictures: Path, tmp_path: Path) -> None:
+    """A run that starts from weights with silent channels ends without any, and the weights that are saved are as
+    good as those of the start; without `revive` the channels stay silent."""
+    start = training.train(recipe(steps=200), tmp_path / "start", root=pictures)
+    network = weights.load(start)
+    for block in network.modules():
+        if isinstance(block, Residual):
+            assert block.first.bias is not None
+            block.first.bias[:8] = -100.0
+    card = weights.read_card(start)
+    weights.save(network, tmp_path / "silent.safetensors", card)
+    silent, psnr = [], []
+    for revive in (0, 10):
+        plan = replace(recipe(steps=100, rate=2e-3, revive=revive), start=str(tmp_path / "silent.safetensors"))
+        training.train(plan, tmp_path / str(revive), root=pictures)
+        line = json.loads((tmp_path / str(revive) / "log.jsonl").read_text().splitlines()[-1])
+        silent.append(line["silent"])
+        psnr.append(line["val_psnr"])
+    assert silent[0] > 0.3 and silent[1] == 0
+    assert psnr[1] > psnr[0] - 0.1

@@ -6,7 +6,7 @@ network's own, it is not used and a warning says so.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from debayes import cfa, exchange, graph, replay
-from debayes.model import MAPS, Config, Network
+from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
 
@@ -90,13 +90,16 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
 }
 
 
-def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0) -> Engine:
+def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0, image: bool = False) -> Engine:
     """An engine for a network, on the device where it is; "auto" for the one that is done first.
 
-    `megapixels` says how much there is to do: an engine that takes long to get ready pays only if it is much. An
+    `megapixels` says how much there is to do: an engine that takes long to get ready pays only if it is much. With
+    `image` the engine is for `restoration.restore_image` alone, and leaves out what that has no use for. An
     engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network as it
     is then, and a `Disagreement` is warned of.
     """
+    if image:
+        network = network.beheaded()
     if name != "auto":
         _check_installed(name, network.device)
         return _try(network, name) or Engine("eager", network, _eager(network))
@@ -181,12 +184,13 @@ def check(engine: Engine) -> str | None:
     with torch.inference_mode():
         rows, columns = slice(16, 128), slice(18, 151)
         expected, got = engine.network.inside(mosaic, rows, columns), engine.inside(mosaic, rows, columns)
-    pairs = [
-        (expected.mean, got.mean),
-        (expected.noise_variance.sqrt(), got.noise_variance.sqrt()),
-        (expected.mean_variance.sqrt(), got.mean_variance.sqrt()),
-    ]
-    for what, (right, found) in zip(("picture", "noise map", "doubt map"), pairs, strict=True):
+    pairs = [("picture", expected.mean, got.mean)]
+    if engine.network.has_heads:
+        pairs += [
+            ("noise map", expected.noise_variance.sqrt(), got.noise_variance.sqrt()),
+            ("doubt map", expected.mean_variance.sqrt(), got.mean_variance.sqrt()),
+        ]
+    for what, right, found in pairs:
         error = (right - found).abs()
         worst, limit = (
             (float(error.square().mean().sqrt()), 1e-3)
@@ -255,8 +259,7 @@ def _onnxruntime(network: Network) -> Run:
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        found = session.run(list(MAPS), {"mosaic": mosaic.numpy()})
-        return NormalInverseGamma(*(torch.from_numpy(array) for array in found))
+        return _named(map(torch.from_numpy, session.run(None, {"mosaic": mosaic.numpy()})))
 
     return _cropped(run)
 
@@ -272,11 +275,16 @@ def _openvino(network: Network) -> Run:
     )
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        found = model(mosaic.numpy())
         # What it gives is its own memory, which the next tile overwrites.
-        return NormalInverseGamma(*(torch.from_numpy(found[name].copy()) for name in MAPS))
+        return _named(torch.from_numpy(array.copy()) for array in model(mosaic.numpy()).values())
 
     return _cropped(run)
+
+
+def _named(maps: Iterable[Tensor]) -> NormalInverseGamma:
+    """The posterior of the maps that a network gives: all four, or the mean alone."""
+    mean, *others = maps
+    return NormalInverseGamma(mean, *others) if others else NormalInverseGamma.of_mean(mean)
 
 
 def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:

@@ -181,10 +181,6 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
         else:
             shuffle(step.input, step.output)
 
-    # The heads, as in `Network.posterior`.
-    parts = ["residual", "count_map", "concentration_map", "variance_map"]
-    nodes.append(helper.make_node("Split", [steps.outputs[0]], parts, name="heads", axis=1, num_outputs=4))
-
     def head(part: str, output: str, before: float, scale: float, after: float) -> str:
         shifted = add("Add", [part, constant(f"{output}.before", before)], f"{output}.shifted")
         soft = add("Softplus", [shifted], f"{output}.soft")
@@ -194,17 +190,23 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
         scaled = add("Mul", [soft, constant(f"{output}.scale", scale)], f"{output}.scaled")
         return add("Add", [scaled, constant(f"{output}.after", after)], output)
 
-    config = network.config
-    add("Add", [base, "residual"], "loc")
-    head("count_map", "count", ONE, config.count, FLOOR)
-    head("concentration_map", "concentration", ONE, config.concentration - 2, 2 + FLOOR)
-    head("variance_map", "variance", START, 1.0, VARIANCE_FLOOR)
-    less = add("Sub", ["concentration", constant("one", 1.0)], "concentration_less_one")
-    add("Mul", ["variance", less], "rate")
+    # The heads, as in `Network.posterior`.
+    (maps,) = steps.outputs
+    if network.has_heads:
+        parts = ["residual", "count_map", "concentration_map", "variance_map"]
+        nodes.append(helper.make_node("Split", [maps], parts, name="heads", axis=1, num_outputs=4))
+        config = network.config
+        head("count_map", "count", ONE, config.count, FLOOR)
+        head("concentration_map", "concentration", ONE, config.concentration - 2, 2 + FLOOR)
+        head("variance_map", "variance", START, 1.0, VARIANCE_FLOOR)
+        less = add("Sub", ["concentration", constant("one", 1.0)], "concentration_less_one")
+        add("Mul", ["variance", less], "rate")
+    add("Add", [base, "residual" if network.has_heads else maps], "loc")
 
     mosaic = helper.make_tensor_value_info("mosaic", TensorProto.FLOAT, ["batch", 1, "height", "width"])
     outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "height", "width"]) for name in MAPS
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "height", "width"])
+        for name in (MAPS if network.has_heads else MAPS[:1])
     ]
     model = helper.make_model(
         helper.make_graph(nodes, "debayes", [mosaic], outputs, constants),
@@ -296,7 +298,9 @@ def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., list[Tensor
                 array.contiguous().numpy() for array in arrays
             ]  # ncnn looks at their memory, and does not own it
             for name, array in zip(steps.inputs, held, strict=True):
-                extractor.input(name, ncnn.Mat(array))
+                mat = ncnn.Mat(array)
+                # Some of its layers take channels to start at multiples of 16 bytes, as those of its own arrays do.
+                extractor.input(name, mat.clone() if array[0].size % 4 else mat)
             found = {}
             for name in sorted(steps.outputs, key=order.index):  # as they come, or it would start again for each
                 failed, found[name] = extractor.extract(name)

@@ -4,6 +4,7 @@ All are built of 3x3 convolutions and rectifiers on the four packed planes of an
 normalisation and no pooling over the picture, so a pixel depends on its `receptive_radius` and nothing else.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass
 from math import expm1, inf, log
 
@@ -118,7 +119,7 @@ class Network(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.body: nn.Module = UNet(config) if config.architecture == "unet" else _PaperNet(config)
+        self.body: UNet | PaperNet = UNet(config) if config.architecture == "unet" else PaperNet(config)
 
     def forward(self, mosaic: Float[Tensor, "b 1 h w"]) -> NormalInverseGamma:
         base = cfa.interpolate(mosaic, "RGGB")
@@ -130,8 +131,10 @@ class Network(nn.Module):
         posterior: NormalInverseGamma = self(mosaic)
         return posterior.map(lambda t: t[..., rows, columns])
 
-    def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b 12 h w"]) -> NormalInverseGamma:
+    def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b c h w"]) -> NormalInverseGamma:
         """What the body's maps mean: a residual over the interpolated mosaic, and the three other parameters."""
+        if not self.has_heads:
+            return NormalInverseGamma.of_mean(base.float() + maps.float())
         residual, count, concentration, variance = maps.float().chunk(4, 1)
         # softplus(ONE) = 1, so a head of zeros gives Config's values. The variance is exponential where it is
         # small, and starts at sigma 10/255. A concentration above 2 has the moments that `nig.merge` needs.
@@ -143,6 +146,22 @@ class Network(nn.Module):
             concentration,
             variance * (concentration - 1),
         )
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether it gives all of the posterior, and not the mean alone as what `beheaded` makes does."""
+        return self.body.maps.out_channels == 12
+
+    def beheaded(self) -> "Network":
+        """The same network without the maps of noise and doubt, for less work: its posteriors have a mean alone."""
+        bare = deepcopy(self)
+        maps = self.body.maps
+        bare.body.maps = nn.Conv2d(maps.in_channels, 3, 3, padding=1).to(maps.weight)
+        with torch.no_grad():
+            for name, value in bare.body.maps.named_parameters():
+                value.copy_(maps.get_parameter(name)[:3])
+        bare.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
+        return bare.train(self.training).requires_grad_(maps.weight.requires_grad)
 
     @property
     def device(self) -> torch.device:
@@ -279,7 +298,7 @@ class _DenseGroup(nn.Module):
         return torch.add(x, self.fuse(torch.cat(outputs[1:], 1)))
 
 
-class _PaperNet(nn.Module):
+class PaperNet(nn.Module):
     """The paper's network: three 3x3 convolutions around the dense groups, depth to space, a last convolution."""
 
     def __init__(self, config: Config) -> None:

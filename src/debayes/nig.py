@@ -9,7 +9,7 @@ The paper writes (y, lambda, alpha, beta); SciPy (mu, lmbda, a, b); the words he
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, pi, tau
+from math import log, nan, pi, tau
 
 import numpy as np
 import torch
@@ -32,6 +32,12 @@ class NormalInverseGamma:
     `noise_variance`, above 2 for `merge`. The paper's alpha-hat."""
     rate: Float[Tensor, "*shape"]
     """The scale of the variance; half the sum of their squared deviations. Positive. The paper's beta-hat."""
+
+    @classmethod
+    def of_mean(cls, mean: Float[Tensor, "*shape"]) -> "NormalInverseGamma":
+        """One of which the mean alone is known: the rest, which takes no memory, are no numbers."""
+        unknown = torch.full((), nan, dtype=mean.dtype, device=mean.device).expand(mean.shape)
+        return cls(mean, unknown, unknown, unknown)
 
     @property
     def mean(self) -> Float[Tensor, "*shape"]:

@@ -50,7 +50,7 @@ def measure_engines(
         best = (engines.rank(network, megapixels=24.0) or ["eager"])[0]
         for name in chosen:
             start = monotonic()
-            engine = engines.prepare(network, name)
+            engine = engines.prepare(network, name, image=True)
             ready = monotonic() - start
             speed = mosaic.numel() / 1e6 / measure(engine, mosaic)
             there = mosaic.numel() / 1e6 / measure(engine, mosaic.to(place)) if place.type == "cuda" else None

@@ -197,6 +197,8 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
                 slice(columns.start - 2 * across.start, columns.stop - 2 * across.start),
             )
             parts.append(network.posterior(base[..., *place], maps[..., *place]))
+        if not network.has_heads:
+            return NormalInverseGamma.of_mean(torch.cat([part.loc for part in parts], 2))
         return NormalInverseGamma(*(torch.cat([getattr(part, name) for part in parts], 2) for name in MAPS))
 
     return run
