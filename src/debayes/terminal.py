@@ -94,7 +94,7 @@ def watch_training(folder: Path, name: str, tensorboard: bool) -> Iterator[Calla
                     from torch.utils.tensorboard import SummaryWriter
 
                     writer = SummaryWriter(str(folder))
-                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr"):
+                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr", "silent"):
                     if (value := getattr(at, key)) is not None:
                         writer.add_scalar(key, value, at.step)
 
