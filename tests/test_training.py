@@ -84,7 +84,7 @@ torch.set_num_threads(1)
 from test_training import recipe
 from debayes.training import train
 run, root, how = sys.argv[1:4]
-train(recipe(steps=40, muon=1.0, revive=5), Path(run), root=Path(root), resume=how == "resume", every=0.0)
+train(recipe(steps=40, muon=1.0, revive=5, centre=3), Path(run), root=Path(root), resume=how == "resume", every=0.0)
 """
 
 

@@ -81,6 +81,9 @@ class Optimizer:
     """The highest learning rate, after the warm-up; a cosine brings it to 0 by the end."""
     muon: float = 0.0
     """How many times the rate is that of Muon, which then has the filters, and AdamW the rest; 0 is AdamW alone."""
+    centre: int = 0
+    """How many steps lie between two looks at what the blocks are given, so that filters and biases can be moved
+    apart from each other; see `centring` ("unet"). 0 is plain descent."""
     revive: int = 0
     """How many steps lie between two looks for channels that have fallen silent, which are then started anew
     ("unet"); there is none in the second half of the run. 0 is none at all."""
@@ -149,6 +152,7 @@ class Recipe:
             ("loss.bend", loss.bend, 0, 1e6),
             ("optimizer.rate", optimizer.rate, 0, 1e3),
             ("optimizer.muon", optimizer.muon, 0, 1e3),
+            ("optimizer.centre", optimizer.centre, 0, inf),
             ("optimizer.revive", optimizer.revive, 0, inf),
             ("optimizer.plateau", optimizer.plateau, 0, inf),
             ("optimizer.factor", optimizer.factor, 0, 1),

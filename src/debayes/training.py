@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import camera, data, evaluation, files, image, loss, metrics, revival, tiles, weights
+from debayes import camera, centring, data, evaluation, files, image, loss, metrics, revival, tiles, weights
 from debayes.model import Network
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
@@ -33,7 +33,7 @@ RAW_HIGH = 60 / 255
 RAW_LEVELS = (0.3, 0.5, 0.8)
 
 # What state.pt holds.
-STATE = {"recipe", "network", "averaged", "optimizers", "step", "spent", "usual", "best", "scale"}
+STATE = {"recipe", "network", "averaged", "optimizers", "middles", "step", "spent", "usual", "best", "scale"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ def train(
     averaged = deepcopy(network).requires_grad_(False)
     optimizers = _optimizers(network, optimizer)
     step, spent, usual = 0, 0.0, torch.zeros((), device=device)
+    middles: list[centring.Middle] = []
     best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
     if resume:
         state = _read_state(state_file, recipe, device)
@@ -116,6 +117,8 @@ def train(
             each.load_state_dict(saved)
         step, spent, usual = state["step"], state["spent"], state["usual"]
         best, scale = state["best"], state["scale"]
+        if state["middles"]:
+            middles = list(map(centring.Middle, centring.blocks(network), state["middles"]))
         if team.leads:
             _cut_log(log_file, step)
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
@@ -187,6 +190,7 @@ def train(
             "network": network.state_dict(),
             "averaged": averaged.state_dict(),
             "optimizers": [each.state_dict() for each in optimizers],
+            "middles": [middle.mean for middle in middles],
             "step": step,
             "spent": spent,
             "usual": usual,
@@ -222,13 +226,20 @@ def train(
             revived = revival.revive(network, make(*drawn).mosaic, generator, agree=team.follow)
             revival.forget(revived, network, optimizers)
             revival.copy(revived, network, averaged)
+        if optimizer.centre and step % optimizer.centre == 0:
+            middles = centring.find_middles(network, make(*drawn).mosaic)
+            for middle in middles:
+                team.follow(middle.mean)
         network.zero_grad(set_to_none=True)
         objective = losses(*map(team.part, drawn))
         torch.autograd.backward(objective)
         team.average_gradients(network)
+        centring.centre_gradients(middles)
         usual = _clip(network, optimizer.clip, usual)
+        levels = [middle.response() for middle in middles]
         for each in optimizers:
             each.step()
+        centring.keep_levels(middles, levels)
         keep = min(optimizer.average, (step + 1) / (step + 10))
         update = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
         update(list(averaged.parameters()), list(network.parameters()), step)

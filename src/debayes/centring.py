@@ -1,0 +1,67 @@
+"""Descent that moves a hidden channel's filter and its level apart from each other.
+
+What a residual block is given has a mean, often larger than its spread. A step of a filter along that mean shifts
+its channel as a whole, and such steps, right for each weight alone, add up over thousands of inputs: channels end
+up below 0 everywhere, behind their rectifier, and learn no more. So filters are moved as if their input had no
+mean, and nothing but its bias shifts a channel. Only the path of the descent changes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes.model import Network, Residual
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A block, and the mean of what it was given lately."""
+
+    block: Residual
+    mean: Float[Tensor, " c"]
+
+    def response(self) -> Float[Tensor, " d"]:
+        """What the block's filters give for the mean, all over the picture."""
+        weight: Tensor = self.block.first.weight.detach().sum((2, 3))
+        return weight @ self.mean
+
+
+def blocks(network: Network) -> list[Residual]:
+    """The residual blocks of a network; the paper's network has none."""
+    return [module for module in network.modules() if isinstance(module, Residual)]
+
+
+@torch.no_grad()
+def find_middles(network: Network, mosaic: Float[Tensor, "b 1 h w"]) -> list[Middle]:
+    """The blocks of a network, and the means of what they are given when it sees some mosaics."""
+    means: dict[Residual, Tensor] = {}
+
+    def look(block: Residual, given: tuple[Tensor]) -> None:
+        means[block] = given[0].float().mean((0, 2, 3))
+
+    hooks = [block.register_forward_pre_hook(look) for block in blocks(network)]
+    network(mosaic)
+    for hook in hooks:
+        hook.remove()
+    return [Middle(block, means[block]) for block in blocks(network)]
+
+
+@torch.no_grad()
+def centre_gradients(middles: list[Middle]) -> None:
+    """Make the gradients of the filters those for inputs without a mean, the biases making up for it."""
+    for middle in middles:
+        first = middle.block.first
+        assert first.bias is not None
+        if first.weight.grad is not None and first.bias.grad is not None:
+            first.weight.grad -= torch.outer(first.bias.grad, middle.mean)[:, :, None, None]
+
+
+@torch.no_grad()
+def keep_levels(middles: list[Middle], before: list[Tensor]) -> None:
+    """Shift the biases by what the filters' responses to the mean have changed, from those `before` a step."""
+    for middle, response in zip(middles, before, strict=True):
+        bias = middle.block.first.bias
+        assert bias is not None
+        bias -= middle.response() - response
