@@ -192,6 +192,20 @@ def test_onnx_file(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(array), getattr(right, name), rtol=1e-3, atol=1e-5)
 
 
+def test_files_of_the_image_alone(tmp_path: Path) -> None:
+    """One output, the network's own picture, and no word of maps that are not there."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("ncnn")
+    for target, kind in ((tmp_path / "net.onnx", "onnx"), (tmp_path / "net.param", "ncnn")):
+        assert exchange.export_file("wild-s", target, kind, image=True)["difference"] < 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["loc"]
+    assert "noise_variance" not in session.get_modelmeta().custom_metadata_map
+    mosaic = noisy(1, 1, 40, 24)
+    (picture,) = session.run(None, {"mosaic": mosaic.numpy()})
+    torch.testing.assert_close(torch.from_numpy(picture), debayes.load("wild-s")(mosaic).loc, rtol=0, atol=1e-5)
+
+
 def test_export_refuses(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exported to onnx or ncnn"):
         exchange.export_file("wild-s", tmp_path / "a.onnx", "tflite")

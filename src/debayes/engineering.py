@@ -12,6 +12,9 @@ def export(
     model: Annotated[str, typer.Argument(help="A model's name or a weight file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file: NAME.onnx, or NAME.param for ncnn.")],
     to: Annotated[str, typer.Option(help="onnx (all of the network), or ncnn (its convolutions).")] = "onnx",
+    image: Annotated[
+        bool, typer.Option("--image", help="The picture alone, without the maps of noise and doubt: less work.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Write a network for other runtimes, run what was written, and compare.
@@ -20,7 +23,7 @@ def export(
     """
     from debayes.exchange import export_file
 
-    answer = export_file(model, output, to)
+    answer = export_file(model, output, to, image=image)
     show(
         answer,
         json_,
