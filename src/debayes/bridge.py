@@ -38,7 +38,7 @@ def decode(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Fl
     """The inverse of `encode`: right for quantiles, and for values that have no spread."""
     root = offset.sqrt()
     lengths = encoded * ((1 + offset).sqrt() - root)
-    return lengths.clamp_min(0).square() + 2 * root * lengths
+    return torch.addcmul(lengths.clamp_min(0).square_(), lengths, 2 * root)
 
 
 def decode_mean(
@@ -46,4 +46,4 @@ def decode_mean(
 ) -> Float[Tensor, "*shape"]:
     """The mean of decoded values from mean and variance of encoded ones; exact above black, where it squares."""
     span = (1 + offset).sqrt() - offset.sqrt()
-    return decode(mean, offset) + torch.where(mean > 0, variance * span.square(), 0.0)
+    return torch.addcmul(decode(mean, offset), variance, (mean > 0).to(mean.dtype).mul_(span.square()))
