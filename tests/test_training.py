@@ -144,13 +144,14 @@ def test_two_processes_are_one_with_twice_the_batch(pictures: Path, tmp_path: Pa
     gradients = []
     for count in (1, 2):
         run = tmp_path / f"of {count}"
-        torchrun(count, *common, "-o", str(run), "--set", "optimizer.steps=1")
+        torchrun(count, *common, "-o", str(run), "--set", "optimizer.steps=1", "--set", "optimizer.centre=1")
         state = torch.load(run / "state.pt", weights_only=True)["optimizers"][0]["state"]
         gradients.append([moments["exp_avg"] for moments in state.values()])
     assert len(gradients[0]) > 10
     for alone, together in zip(*gradients, strict=True):
         torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5 * float(alone.abs().max()))
-    torchrun(2, *common, "-o", str(tmp_path / "long"), "--set", "optimizer.minutes=0.05", "--every", "0")
+    looks = ("--set", "optimizer.revive=2", "--set", "optimizer.centre=3")
+    torchrun(2, *common, "-o", str(tmp_path / "long"), "--set", "optimizer.minutes=0.05", "--every", "0", *looks)
     lines = [json.loads(line) for line in (tmp_path / "long" / "log.jsonl").read_text().splitlines()]
     assert lines[-1]["share"] == 1 and lines[-1]["step"] > 2
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))  # only the leader writes

@@ -32,6 +32,9 @@ from debayes.team import Team
 RAW_HIGH = 60 / 255
 RAW_LEVELS = (0.3, 0.5, 0.8)
 
+# Patches of a batch at which the hidden channels are looked at.
+LOOK = 8
+
 # What state.pt holds.
 STATE = {"recipe", "network", "averaged", "optimizers", "middles", "step", "spent", "usual", "best", "scale"}
 
@@ -139,6 +142,10 @@ def train(
             gratings=gratings,
         )
 
+    def look() -> Tensor:
+        """Some mosaics of this step, the same in all processes of a team."""
+        return make(*(numbers[:LOOK] for numbers in drawn)).mosaic
+
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
         with torch.no_grad():
             batch = make(uniform, normal)
@@ -223,11 +230,11 @@ def train(
         )
         if optimizer.revive and step % optimizer.revive == 0 and share < 0.5:
             generator.manual_seed(step)
-            revived = revival.revive(network, make(*drawn).mosaic, generator, agree=team.follow)
+            revived = revival.revive(network, look(), generator, agree=team.follow)
             revival.forget(revived, network, optimizers)
             revival.copy(revived, network, averaged)
         if optimizer.centre and step % optimizer.centre == 0:
-            middles = centring.find_middles(network, make(*drawn).mosaic)
+            middles = centring.find_middles(network, look())
             for middle in middles:
                 team.follow(middle.mean)
         network.zero_grad(set_to_none=True)
@@ -285,7 +292,7 @@ def train(
             seconds_left=max(0.0, left),
             memory=_memory(device),
             val_psnr=val_psnr,
-            silent=revival.silent_share(averaged, make(*drawn).mosaic) if team.leads and (last or due) else None,
+            silent=revival.silent_share(averaged, look()) if team.leads and (last or due) else None,
         )
         if team.leads and (last or due):
             save(at)
