@@ -29,7 +29,7 @@ def test_changes() -> None:
     [
         (
             "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1",
-            "unknown key 'lr'; there are rate, muon, plateau",
+            "unknown key 'lr'; there are rate, muon, centre",
         ),
         ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
         ("[optimizer]\nsteps = 1", r"a recipe needs a table \[data\]"),
