@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,8 +70,11 @@ def test_plan_refuses(folder: Path) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
     """Each bad file has its sentence, the others are developed; the second time they are there already."""
+    (folder / "rubbish" / "more").mkdir(parents=True)
+    shutil.move(folder / "words.cr2", folder / "rubbish" / "more" / "words.cr2")
     jobs = batch.plan([folder], folder / "out", ".dng")
     outcomes = list(batch.run(jobs, "raw-s", Settings(tile=64), processes=processes))
+    assert not (folder / "out" / "rubbish").exists()  # no empty folders
     errors = {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error}
     assert set(errors) == {"short.dng", "empty.nef", "words.cr2"}
     assert all(name in error for name, error in errors.items())

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -96,7 +97,7 @@ def run(
 
     Pictures that are there, with the maps asked for, are kept unless they are to be overwritten. While a GPU
     restores a picture, the next raw is read and the last picture written. With several processes, each has its
-    share of the cores, and progress is told of whole files only.
+    share of the cores, and progress is told of whole files only. A folder is left for pictures alone.
     """
     todo = []
     for job in jobs:
@@ -104,11 +105,17 @@ def run(
             yield Outcome(job)
         else:
             todo.append(job)
-    if processes > 1 and len(todo) > 1:
-        yield from _run_apart(todo, model, settings, device, engine, processes)
-    elif todo:
-        network = prepare(weights.load(model, device=device), engine, megapixels=USUAL * len(todo))
-        yield from _run_here(todo, network, settings, progress)
+    folders = {path for job in todo for path in job.target.parents if not path.exists()}
+    try:
+        if processes > 1 and len(todo) > 1:
+            yield from _run_apart(todo, model, settings, device, engine, processes)
+        elif todo:
+            network = prepare(weights.load(model, device=device), engine, megapixels=USUAL * len(todo))
+            yield from _run_here(todo, network, settings, progress)
+    finally:
+        for folder in sorted(folders, reverse=True):  # those below first
+            with suppress(OSError):  # there are pictures in it
+                folder.rmdir()
 
 
 def _run_here(

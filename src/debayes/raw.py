@@ -164,6 +164,8 @@ def _unpack(name: str, data: bytes) -> Iterator[Any]:
             yield shot
     except rawpy.LibRawFileUnsupportedError:
         raise ValueError(f"{name} is no camera raw that LibRaw {_version()} can read") from None
+    except rawpy.LibRawIOError:
+        raise ValueError(f"{name} is damaged, or no camera raw: it ends too early for LibRaw") from None
     except rawpy.LibRawError as error:
         raise ValueError(f"{name} is damaged, or no camera raw: LibRaw says {_words(error)!r}") from None
     except MemoryError:
