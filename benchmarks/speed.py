@@ -111,14 +111,13 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
         peer = baselines.find(name)
         return lambda mosaic: peer(mosaic, "RGGB", None), 0.0
     network = weights.load(model, device=device)
-    flops = 2e9 * network.kmac_per_pixel
     if name != "plain":
         fast = engine.prepare(network, name, image=True)
-        return lambda mosaic: restore_image(fast, mosaic), flops
+        return lambda mosaic: restore_image(fast, mosaic), 2e9 * fast.network.kmac_per_pixel
     heap.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
     plain = Network(network.config).to(device).eval().requires_grad_(False)
     plain.load_state_dict({key: value.contiguous() for key, value in network.state_dict().items()})
-    return lambda mosaic: restore_image(plain, mosaic, tile=1024), flops
+    return lambda mosaic: restore_image(plain, mosaic, tile=1024), 2e9 * network.kmac_per_pixel
 
 
 def libraw(mosaic: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from networks import untrained
 from torch import Tensor
 
 from debayes import centring
-from debayes.model import Config, Network, Residual
+from debayes.model import Config, Network, Residual, blocks
 
 CONFIG = Config(widths=(6, 8), blocks=1, bottom_blocks=1, tail=4, tail_blocks=1)
 
@@ -23,7 +23,7 @@ def test_means_are_those_of_what_blocks_are_given() -> None:
     given: list[Tensor] = []
     block.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
     middles = centring.find_middles(network, mosaics)
-    assert [middle.block for middle in middles] == centring.blocks(network) and len(middles) == 4
+    assert [middle.block for middle in middles] == list(blocks(network).values()) and len(middles) == 4
     found = next(middle.mean for middle in middles if middle.block is block)
     torch.testing.assert_close(found, given[0].mean((0, 2, 3)), rtol=1e-5, atol=1e-6)
     paper = untrained(Config("paper", widths=(8,), blocks=1, groups=1, growth=4, layers=2))

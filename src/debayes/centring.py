@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes.model import Network, Residual
+from debayes.model import Network, Residual, blocks, visiting
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,17 @@ class Middle:
         return weight @ self.mean
 
 
-def blocks(network: Network) -> list[Residual]:
-    """The residual blocks of a network; the paper's network has none."""
-    return [module for module in network.modules() if isinstance(module, Residual)]
-
-
 @torch.no_grad()
 def find_middles(network: Network, mosaic: Float[Tensor, "b 1 h w"]) -> list[Middle]:
     """The blocks of a network, and the means of what they are given when it sees some mosaics."""
-    means: dict[Residual, Tensor] = {}
+    found: dict[str, Middle] = {}
 
-    def look(block: Residual, given: tuple[Tensor]) -> None:
-        means[block] = given[0].float().mean((0, 2, 3))
+    def look(name: str, block: Residual, given: Tensor) -> None:
+        found[name] = Middle(block, given.float().mean((0, 2, 3)))
 
-    hooks = [block.register_forward_pre_hook(look) for block in blocks(network)]
-    network(mosaic)
-    for hook in hooks:
-        hook.remove()
-    return [Middle(block, means[block]) for block in blocks(network)]
+    with visiting(network, look):
+        network(mosaic)
+    return [found[name] for name in blocks(network)]
 
 
 @torch.no_grad()

@@ -43,6 +43,11 @@ class Engine:
         """Where mosaics are taken."""
         return self.network.device
 
+    @property
+    def has_heads(self) -> bool:
+        """Whether it gives all of the posterior, not the image alone."""
+        return self.network.has_heads
+
     def inside(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> NormalInverseGamma:
         """The posterior of some rows and columns of a mosaic, not too near to its border."""
         return self.run(mosaic, rows, columns)

@@ -4,6 +4,8 @@ All are built of 3x3 convolutions and rectifiers on the four packed planes of an
 normalisation and no pooling over the picture, so a pixel depends on its `receptive_radius` and nothing else.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from math import expm1, inf, log
@@ -223,6 +225,25 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.add(x, self.second(F.relu(self.first(x))))
+
+
+def blocks(network: Network) -> dict[str, Residual]:
+    """The residual blocks of a network by their names; the paper's network has none."""
+    return {name: module for name, module in network.named_modules() if isinstance(module, Residual)}
+
+
+@contextmanager
+def visiting(network: Network, visit: Callable[[str, Residual, Tensor], None]) -> Iterator[None]:
+    """While this lasts, every residual block is visited, with its name and its input, before it runs."""
+    hooks = [
+        block.register_forward_pre_hook(lambda block, inputs, name=name: visit(name, block, inputs[0]))
+        for name, block in blocks(network).items()
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _stack(width: int, blocks: int) -> nn.Sequential:

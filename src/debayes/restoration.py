@@ -36,6 +36,8 @@ class Runner(Protocol):
     def config(self) -> Config: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def has_heads(self) -> bool: ...
     def inside(self, mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma: ...
 
 
@@ -55,6 +57,7 @@ def restore(
     share that is done. All four maps take 48 bytes a pixel; `restore_tiles` gives them piece by piece, and
     `restore_image` the image alone.
     """
+    _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
     return NormalInverseGamma(*_assemble(tiles, mosaic, network.device, MAPS))
 
@@ -84,8 +87,16 @@ def restore_tiles(
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     """The same as `restore`, tile by tile in reading order: (rows, columns, their posterior)."""
+    _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
     return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
+
+
+def _check_heads(network: Runner) -> None:
+    if not network.has_heads:
+        raise ValueError(
+            "this engine was prepared for the image alone: use restore_image, or prepare it without image"
+        )
 
 
 def _start(

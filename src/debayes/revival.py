@@ -5,8 +5,7 @@ run wide layers lose most of theirs that way: steps that are right for each weig
 inputs. As such a channel does nothing, it can be given other filters without changing a pixel (Sokar et al. 2023).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from debayes.model import Network, Residual
+from debayes.model import Network, Residual, blocks, visiting
 
 # A channel is silent if less than this share of its values is above 0.
 SILENT = 1e-3
@@ -33,7 +32,7 @@ class Revived:
 def silent_share(network: Network, mosaic: Float[Tensor, "b 1 h w"]) -> float:
     """How many of the hidden channels of all blocks are silent when the network sees some mosaics."""
     found: list[Tensor] = []
-    with _visit(network, lambda name, block, x: found.append(_activity(block.first(x)) < SILENT)):
+    with visiting(network, lambda name, block, x: found.append(_activity(block.first(x)) < SILENT)):
         network(mosaic)
     return float(torch.cat(found).float().mean()) if found else 0.0
 
@@ -73,7 +72,7 @@ def revive(
         second.weight[:, silent] = 0
         revived.append(Revived(name, silent))
 
-    with _visit(network, visit):
+    with visiting(network, visit):
         network(mosaic)
     return revived
 
@@ -81,20 +80,19 @@ def revive(
 @torch.no_grad()
 def copy(revived: list[Revived], source: Network, target: Network) -> None:
     """Give the revived channels the same filters in another network of the same shape."""
-    for name, channels in ((r.name, r.channels) for r in revived):
-        ours, theirs = source.get_submodule(name), target.get_submodule(name)
-        assert isinstance(ours, Residual) and isinstance(theirs, Residual)
-        for parameter, other, index in zip(_parts(theirs), _parts(ours), _places(channels), strict=True):
-            parameter[index] = other[index]
+    ours, theirs = blocks(source), blocks(target)
+    for each in revived:
+        parts = zip(_parts(ours[each.name]), _parts(theirs[each.name]), _places(each.channels), strict=True)
+        for given, taken, index in parts:
+            taken[index] = given[index]
 
 
 @torch.no_grad()
 def forget(revived: list[Revived], network: Network, optimizers: list[torch.optim.Optimizer]) -> None:
     """Clear what the optimizers remember of the revived channels."""
-    for name, channels in ((r.name, r.channels) for r in revived):
-        block = network.get_submodule(name)
-        assert isinstance(block, Residual)
-        for parameter, index in zip(_parts(block), _places(channels), strict=True):
+    ours = blocks(network)
+    for each in revived:
+        for parameter, index in zip(_parts(ours[each.name]), _places(each.channels), strict=True):
             for optimizer in optimizers:
                 for memory in optimizer.state.get(parameter, {}).values():
                     if memory.shape == parameter.shape:
@@ -115,18 +113,3 @@ def _places(channels: Tensor) -> tuple[tuple[slice | Tensor, ...], ...]:
 def _activity(hidden: Float[Tensor, "b c h w"]) -> Float[Tensor, " c"]:
     """The share of each channel's values that is above 0."""
     return (hidden > 0).float().mean((0, 2, 3))
-
-
-@contextmanager
-def _visit(network: Network, visit: Callable[[str, Residual, Tensor], None]) -> Iterator[None]:
-    """While this lasts, every block is visited, with its input, before it runs."""
-    hooks = [
-        block.register_forward_pre_hook(lambda block, inputs, name=name: visit(name, block, inputs[0]))
-        for name, block in network.named_modules()
-        if isinstance(block, Residual)
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -54,7 +54,7 @@ def measure_engines(
             ready = monotonic() - start
             speed = mosaic.numel() / 1e6 / measure(engine, mosaic)
             there = mosaic.numel() / 1e6 / measure(engine, mosaic.to(place)) if place.type == "cuda" else None
-            share = 2e9 * network.kmac_per_pixel * (there or speed) / rate
+            share = 2e9 * engine.network.kmac_per_pixel * (there or speed) / rate
             auto = engine.name == best
             speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, there, share, auto))
             if progress is not None:

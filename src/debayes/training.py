@@ -21,16 +21,12 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import camera, centring, data, evaluation, files, image, loss, metrics, revival, tiles, weights
-from debayes.model import Network
+from debayes import centring, data, files, image, judging, loss, revival, tiles, weights
+from debayes.model import Network, blocks
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Optimizer, Recipe
 from debayes.team import Team
-
-# Raws are judged by photon noise of up to this, whatever the recipe's, at these shares of the way there (squared).
-RAW_HIGH = 60 / 255
-RAW_LEVELS = (0.3, 0.5, 0.8)
 
 # Patches of a batch at which the hidden channels are looked at.
 LOOK = 8
@@ -121,7 +117,7 @@ def train(
         step, spent, usual = state["step"], state["spent"], state["usual"]
         best, scale = state["best"], state["scale"]
         if state["middles"]:
-            middles = list(map(centring.Middle, centring.blocks(network), state["middles"]))
+            middles = list(map(centring.Middle, blocks(network).values(), state["middles"]))
         if team.leads:
             _cut_log(log_file, step)
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
@@ -274,7 +270,7 @@ def train(
             )
         val_psnr = None
         if judges and team.leads and (last or due or judged):
-            val_psnr = (_judge_raw if raw else _judge)(averaged, judges)
+            val_psnr = (judging.judge_raw if raw else judging.judge)(averaged, judges)
         if judged:
             found = team.agree(val_psnr or 0.0)
             scale = scale if found > best else max(scale * optimizer.factor, optimizer.floor / optimizer.rate)
@@ -355,34 +351,6 @@ def _clip(network: Network, limit: float, usual: Tensor) -> Tensor:
     if limit:
         torch._foreach_mul_(gradients, (limit * usual / norm.clamp_min(1e-12)).clamp(max=1.0))
     return usual
-
-
-def _judge(network: Network, pictures: list[Path]) -> float:
-    """Mean PSNR over the validation pictures at sigma 5, 10 and 15."""
-    network.eval()
-    scores = evaluation.evaluate(network, pictures, (5.0, 10.0, 15.0))
-    network.train()
-    return sum(s.psnr for s in scores) / len(scores)
-
-
-def _judge_raw(network: Network, pictures: list[Path]) -> float:
-    """Mean PSNR, in the domain of `bridge`, over simulated raws of the validation pictures' middles."""
-    scores = []
-    network.eval()
-    for i, path in enumerate(pictures):
-        picture = image.read(path)
-        size = min(256, *picture.shape[1:]) // network.config.stride * network.config.stride
-        top, left = ((side - size) // 2 for side in picture.shape[1:])
-        middle = picture[:, top : top + size, left : left + size].permute(1, 2, 0)
-        for j, level in enumerate(RAW_LEVELS):
-            drawn = data.draw(1, size, seed=i, step=j, generator=torch.Generator(), raw=True)
-            drawn[0][:, data.PATCH_DRAWS + camera.NOISE_DRAW] = level
-            batch = data.make_raw_batch((255 * middle[None]).round().to(torch.uint8), *drawn, high=RAW_HIGH)
-            with torch.no_grad():
-                restored = network(batch.mosaic.to(network.device)).mean.cpu()
-            scores.append(float(metrics.psnr(restored, batch.target)[0]))
-    network.train()
-    return sum(scores) / len(scores)
 
 
 def _memory(device: torch.device) -> float:
