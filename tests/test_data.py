@@ -1,6 +1,8 @@
 """Batches: patches that are pieces of tiles, gratings, noise as asked for."""
 
+import numpy as np
 import torch
+from scipy import ndimage
 
 from debayes import cfa, data
 
@@ -81,6 +83,39 @@ def test_a_share_of_the_patches_is_drawn() -> None:
     batch = data.make_batch(tiles, uniform, normal, low=0.0, high=0.0, varying=0.5, gratings=0.3)
     kept = (batch.target == 128 / 255).flatten(1).all(1)
     assert 0.67 < float(kept.float().mean()) < 0.73
+
+
+def test_softened_pictures_keep_their_brightness() -> None:
+    """Colours are blurred as SciPy's binomial filters blur, times the strength; the Rec. 601 brightness stays."""
+    generator = torch.Generator().manual_seed(0)
+    picture = 0.4 + 0.2 * torch.rand(3, 3, 20, 24, generator=generator)  # away from black and white
+    strength = torch.tensor((0.0, 0.4, 1.0)).view(3, 1, 1, 1)
+    softened = data.soften(picture, strength)
+    weights = torch.tensor((0.299, 0.587, 0.114)).view(3, 1, 1)
+    luma, after = (p.mul(weights).sum(1, keepdim=True) for p in (picture, softened))
+    torch.testing.assert_close(after, luma)
+    torch.testing.assert_close(softened[0], picture[0])
+    colours = (picture - luma).numpy()
+    binomial = np.array((1, 4, 6, 4, 1)) / 16
+    blurred = ndimage.convolve1d(
+        ndimage.convolve1d(colours, binomial, 2, mode="mirror"), binomial, 3, mode="mirror"
+    )
+    expected = luma + picture.new_tensor(colours + strength.numpy() * (blurred - colours))
+    torch.testing.assert_close(softened, expected)
+    sharp = torch.zeros(1, 3, 8, 8)
+    sharp[:, 0, :, 4:] = 1  # would leave the range
+    assert float(data.soften(sharp, torch.ones(1, 1, 1, 1)).min()) >= 0
+
+
+def test_a_share_of_the_patches_is_softened() -> None:
+    """softened = 0.4 changes that share of the patches, by strengths from 0 to 1 alike, and not the others."""
+    tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    uniform, _ = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
+    plain, softened = (data.cut(tiles, uniform, 8, softened=share) for share in (0.0, 0.4))
+    change = (softened - plain).abs().mean((1, 2, 3))
+    assert 0.37 < float((change > 0).float().mean()) < 0.43
+    changed = change[change > 0]
+    assert 0.4 < float(changed.mean() / changed.max()) < 0.6
 
 
 def test_noise_of_a_batch_is_within_its_range() -> None:

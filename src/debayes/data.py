@@ -9,6 +9,7 @@ from math import pi
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
@@ -28,9 +29,9 @@ class Batch:
 
 
 # Random numbers that a grating is made of, and a patch beside its noise: tile, place (2), symmetry (3), noise
-# levels, whether it is a grating, the grating.
+# levels, how soft its colours are, whether it is a grating, the grating.
 GRATING_DRAWS = 13
-PATCH_DRAWS = 6 + noise.MAP_DRAWS + 1 + GRATING_DRAWS
+PATCH_DRAWS = 6 + noise.MAP_DRAWS + 2 + GRATING_DRAWS
 
 
 def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3 {size} {size}"]:
@@ -56,6 +57,21 @@ def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3
     return first + (second - first) * share
 
 
+def soften(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]) -> Float[Tensor, "b 3 h w"]:
+    """The pictures with their colours, not their brightness, blurred: not at all (0) to as in a 4:2:0 JPEG (1).
+
+    Most pictures are stored so, film scans of Photo CDs too. Photographs made small have colours as sharp as their
+    brightness.
+    """
+    red, green, blue = picture.chunk(3, 1)
+    colours = picture - (0.299 * red + 0.587 * green + 0.114 * blue)
+    blurred = F.pad(colours, (2, 2, 2, 2), mode="reflect")
+    for axis in (2, 3):
+        a, b, c, d, e = (blurred.narrow(axis, i, picture.shape[axis]) for i in range(5))
+        blurred = (a + 4 * b + 6 * c + 4 * d + e) / 16
+    return (picture + strength * (blurred - colours)).clamp(0, 1)
+
+
 def draw(
     batch: int, patch: int, *, seed: int, step: int, generator: torch.Generator, raw: bool = False
 ) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} k {patch} {patch}"]]:
@@ -78,15 +94,16 @@ def make_batch(
     low: float,
     high: float,
     varying: float,
+    softened: float = 0.0,
     gratings: float = 0.0,
 ) -> Batch:
     """Patches of the tiles through one of the eight symmetries, with a mosaic noisy as `noise.level_maps`.
 
-    A share `gratings` of them is `draw_gratings` instead. A pure function of what `draw` gave, so that a training
-    step can be compiled around it.
+    Of a share `softened` of them the colours are blurred; a share `gratings` is `draw_gratings` instead. A pure
+    function of what `draw` gave, so that a training step can be compiled around it.
     """
     patch = normal.shape[-1]
-    target = cut(tiles, uniform, patch, gratings=gratings)
+    target = cut(tiles, uniform, patch, softened=softened, gratings=gratings)
     levels = noise.level_maps(
         uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
     )
@@ -116,9 +133,17 @@ def make_raw_batch(
 
 
 def cut(
-    tiles: UInt8[Tensor, "n size size 3"], uniform: Float[Tensor, "b m"], patch: int, *, gratings: float = 0.0
+    tiles: UInt8[Tensor, "n size size 3"],
+    uniform: Float[Tensor, "b m"],
+    patch: int,
+    *,
+    softened: float = 0.0,
+    gratings: float = 0.0,
 ) -> Float[Tensor, "b 3 {patch} {patch}"]:
-    """Patches of the tiles through one of the eight symmetries, or gratings, 0 = black and 1 = white."""
+    """Patches of the tiles through one of the eight symmetries, or gratings, 0 = black and 1 = white.
+
+    A share `softened` has softer colours, by strengths from 0 to 1.
+    """
     n, size = tiles.shape[:2]
     steps = torch.arange(patch, device=tiles.device)
 
@@ -130,6 +155,8 @@ def cut(
     cut = tiles[integer(0, n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
     turned = torch.where(uniform[:, 5, None, None, None] < 0.5, cut, cut.mT)
     target = turned.float() / 255
+    if softened:
+        target = soften(target, (1 - uniform[:, -GRATING_DRAWS - 2, None, None, None] / softened).clamp_min(0))
     if gratings:
         drawn = draw_gratings(uniform[:, -GRATING_DRAWS:], patch)
         target = torch.where(uniform[:, -GRATING_DRAWS - 1, None, None, None] < gratings, drawn, target)

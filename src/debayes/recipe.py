@@ -27,6 +27,9 @@ class Data:
     """How many tiles lie on the device at once, 18 GiB of the usual size. If there are more, they take turns."""
     stay: int = 2000
     """How many steps each turn lasts."""
+    softened: float = 0.0
+    """The share of patches whose colours are blurred and their brightness not, as in most JPEGs and film scans
+    ("srgb"); see `data.soften`."""
     gratings: float = 0.0
     """The share of patches that are drawn, stripes and weaves of two random colours, instead of cut from a tile."""
     credits: str = ""
@@ -140,6 +143,7 @@ class Recipe:
             ("data.tile", data.tile, 2, inf),
             ("data.hold", data.hold, 1, inf),
             ("data.stay", data.stay, 1, inf),
+            ("data.softened", data.softened, 0, 1),
             ("data.gratings", data.gratings, 0, 1),
             ("noise.low", noise.low, 0, inf),
             ("noise.high", noise.high, noise.low, 1e6),

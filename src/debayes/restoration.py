@@ -9,13 +9,15 @@ The mosaic goes to the network's device once, and nothing in the loop waits for 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from time import monotonic
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from debayes import cfa, heap, nig
@@ -122,21 +124,22 @@ def _start(
     return _tiles(network, here, bring, pattern, symmetries, sides, progress)
 
 
-def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[int], None]]:
-    """The mosaic on the network's device, and what sees to it that its rows up to a given one are there.
+def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[Sequence["Window"]], None]]:
+    """The mosaic on the network's device, and what sees to it that the rows of some windows are there.
 
     To a GPU they come through pinned memory when they are asked for, so that the first tile need not wait for all.
     """
     if device.type != "cuda" or mosaic.is_cuda:
         here = mosaic.to(device, torch.float32)
         _check_numbers(here)
-        return here, lambda row: None
+        return here, lambda windows: None
     here = torch.empty(mosaic.shape, device=device)
     pinned = torch.empty(mosaic.shape, pin_memory=True)
     brought = 0
 
-    def bring(row: int) -> None:
+    def bring(windows: Sequence[Window]) -> None:
         nonlocal brought
+        row = max(int(window.index().max()) for window in windows) + 1
         if row > brought:
             part = (..., slice(brought, row), slice(None))
             pinned[part] = mosaic[part]
@@ -229,7 +232,7 @@ def _assemble(
 def _tiles(
     network: Runner,
     mosaic: Tensor,
-    bring: Callable[[int], None],
+    bring: Callable[[Sequence["Window"]], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
@@ -240,10 +243,11 @@ def _tiles(
     pieces = (_split(height, sides[0]), _split(width, sides[1]))
     turned = [_turn(network.config, symmetry, pattern, pieces, (height, width)) for symmetry in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
-    with heap.keep() as tidy:
+    keep = heap.keep() if network.device.type == "cpu" else nullcontext(lambda: None)
+    with keep as tidy:
         for i, rows in enumerate(pieces[0]):
             tidy()
-            bring(max(int(row_windows[i][0].max()) for row_windows, _ in turned) + 1)
+            bring([row_windows[i] for row_windows, _ in turned])
             for j, columns in enumerate(pieces[1]):
                 posteriors = []
                 for symmetry, (row_windows, column_windows) in zip(symmetries, turned, strict=True):
@@ -262,8 +266,30 @@ def _split(size: int, tile: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
-# The photosites of a window along one axis, as indices into the mosaic, and where in the window its tile is.
-Window = tuple[Tensor, slice]
+@dataclass(frozen=True)
+class Window:
+    """The photosites along one axis that a network sees for a tile."""
+
+    first: int
+    """Where it starts, from the border of the mosaic; outside of it photosites are reflected."""
+    length: int
+    size: int
+    """Photosites of the mosaic."""
+    flip: bool
+    """Whether it is counted from the other end."""
+    tile: slice
+    """Where in the window the tile is."""
+
+    def index(self, device: torch.device | None = None) -> Int[Tensor, " n"]:
+        """Its photosites, as indices into the mosaic."""
+        index = cfa.reflect(torch.arange(self.first, self.first + self.length, device=device), self.size)
+        return self.size - 1 - index if self.flip else index
+
+    def take(self, mosaic: Tensor, axis: int) -> Tensor:
+        """Its photosites along an axis of a mosaic; if they lie side by side, as most do, they are not copied."""
+        if not self.flip and self.first >= 0 and self.first + self.length <= self.size:
+            return mosaic.narrow(axis, self.first, self.length)
+        return mosaic.index_select(axis, self.index(mosaic.device))
 
 
 def _turn(
@@ -293,12 +319,11 @@ def _windows(config: Config, pieces: list[slice], size: int, offset: int, flip: 
     lows = [origin + max(0, start - reach - origin) // stride * stride for start, _ in spans]
     highs = [min(origin + -(-(stop + reach - origin) // stride) * stride, end) for _, stop in spans]
     length = max(high - low for low, high in zip(lows, highs, strict=True))
-    windows = []
-    for (start, stop), low in zip(spans, lows, strict=True):
-        first = min(low, end - length)
-        index = cfa.reflect(torch.arange(first, first + length), size)
-        windows.append((size - 1 - index if flip else index, slice(start - first, stop - first)))
-    return windows
+    firsts = [min(low, end - length) for low in lows]
+    return [
+        Window(first, length, size, flip, slice(start - first, stop - first))
+        for (start, stop), first in zip(spans, firsts, strict=True)
+    ]
 
 
 @torch.inference_mode()
@@ -306,16 +331,8 @@ def _restore_tile(
     network: Runner, mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry
 ) -> NormalInverseGamma:
     """The posterior of the pixels of a tile, computed through a symmetry."""
-    window = _take(_take(mosaic, 2, rows[0]), 3, columns[0])
-    crops = (rows[1], columns[1])
+    window = columns.take(rows.take(mosaic, 2), 3)
+    crops = (rows.tile, columns.tile)
     if symmetry.transpose:
-        window, crops = window.mT, (columns[1], rows[1])
+        window, crops = window.mT, (columns.tile, rows.tile)
     return network.inside(window.contiguous(), *crops).map(symmetry.undo)
-
-
-def _take(mosaic: Tensor, axis: int, index: Tensor) -> Tensor:
-    """Photosites by their index along an axis; those that lie side by side, as most do, are not copied."""
-    first, count = int(index[0]), len(index)
-    if torch.equal(index, torch.arange(first, first + count)):
-        return mosaic.narrow(axis, first, count)
-    return mosaic.index_select(axis, index.to(mosaic.device))

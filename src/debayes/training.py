@@ -135,6 +135,7 @@ def train(
             low=levels.low / 255,
             high=levels.high / 255,
             varying=levels.varying,
+            softened=recipe.data.softened,
             gratings=gratings,
         )
 
