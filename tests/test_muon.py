@@ -34,13 +34,13 @@ def test_the_ends_are_left_to_adam() -> None:
 
 
 def test_steps_are_those_of_a_plain_loop() -> None:
-    """Momentum 0.95 after Nesterov, and steps of 0.2 sqrt(longer side), bank by bank, in three steps."""
+    """Momentum 0.95 after Nesterov, steps of 0.2 sqrt(longer side), and decay, bank by bank, in three steps."""
     generator = torch.Generator().manual_seed(1)
     shapes = [(16, 16, 3, 3), (16, 16, 3, 3), (64, 16, 1, 1)]
     banks = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
     expected = [bank.detach().clone() for bank in banks]
     momenta = [torch.zeros_like(bank) for bank in expected]
-    muon = Muon(banks, lr=0.01)
+    muon = Muon(banks, lr=0.01, weight_decay=3.0)
     for _ in range(3):
         for i, bank in enumerate(banks):
             gradient = torch.randn(bank.shape, generator=generator)
@@ -48,6 +48,7 @@ def test_steps_are_those_of_a_plain_loop() -> None:
             momenta[i] = 0.95 * momenta[i] + 0.05 * gradient
             ahead = 0.05 * gradient + 0.95 * momenta[i]
             matrix = orthogonalise(ahead.flatten(1)[None])[0]
+            expected[i] *= 1 - 0.01 * 3
             expected[i] -= 0.01 * 0.2 * max(matrix.shape) ** 0.5 * matrix.view(bank.shape)
         muon.step()
     for bank, wanted in zip(banks, expected, strict=True):

@@ -16,7 +16,7 @@ from PIL import Image
 from skimage import data
 
 from debayes import baselines, evaluation, image, training, weights
-from debayes.model import Config, Residual
+from debayes.model import Config, Network, Residual
 from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
 from debayes.team import Team
 
@@ -309,3 +309,19 @@ def test_silent_channels_are_revived_in_the_first_half(pictures: Path, tmp_path:
         psnr.append(line["val_psnr"])
     assert silent[0] > 0.3 and silent[1] == 0
     assert psnr[1] > psnr[0] - 0.1
+
+
+@pytest.mark.parametrize("muon", [0.0, 1.0])
+def test_filters_decay_and_biases_do_not(muon: float) -> None:
+    """A step without gradients leaves 1 - rate * decay of every filter, whoever moves it, and all of every bias."""
+    network = Network(Config(widths=(16,), blocks=0, bottom_blocks=1, tail=16, tail_blocks=0))
+    torch.nn.init.ones_(network.body.maps.bias)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for each in training._optimizers(network, Optimizer(muon=muon, decay=2.0)):
+        for group in each.param_groups:
+            group["lr"] = 0.1
+        each.step()
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(parameter.detach(), (0.8 if parameter.ndim > 1 else 1.0) * before[name])

@@ -84,9 +84,9 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
         "compile": (13.0, 0.96),
     },
     ("cpu", "large"): {
-        "half": (0.2, 0.36),
-        "ncnn": (0.5, 0.32),
-        "eager": (0.2, 0.17),
+        "half": (0.2, 0.34),
+        "ncnn": (0.5, 0.25),
+        "eager": (0.2, 0.16),
         "openvino": (0.7, 0.17),
         "onnxruntime": (0.5, 0.16),
     },

@@ -40,8 +40,10 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Its steps are as long as AdamW's are, so that rates compare (Liu et al. 2025)."""
 
-    def __init__(self, banks: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
-        super().__init__(banks, {"lr": lr, "momentum": momentum})
+    def __init__(
+        self, banks: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(banks, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -60,4 +62,5 @@ class Muon(torch.optim.Optimizer):
                 ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # as Nesterov does
                 turned = orthogonalise(torch.stack([gradient.flatten(1) for gradient in ahead]))
                 length = 0.2 * max(turned.shape[1:]) ** 0.5 * group["lr"]
+                torch._foreach_mul_(banks, 1 - group["lr"] * group["weight_decay"])
                 torch._foreach_add_(banks, [matrix.view(shape) for matrix in turned], alpha=-length)

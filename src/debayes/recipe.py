@@ -106,7 +106,7 @@ class Optimizer:
     clip: float = 2.0
     """The largest norm of the gradient, in units of its usual one (a running mean); 0 is no limit."""
     decay: float = 0.0
-    """AdamW's weight decay; filters that Muon turns have none."""
+    """How fast filters, not biases, shrink, times the rate."""
     average: float = 0.999
     """Decay of the moving average of the weights, which is what is saved; 0 is none."""
     steps: int = 0

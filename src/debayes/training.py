@@ -311,9 +311,11 @@ def _optimizers(network: Network, plan: Optimizer) -> list[torch.optim.Optimizer
     banks = filter_banks(network) if plan.muon else []
     chosen = {id(bank) for bank in banks}
     others = [p for p in network.parameters() if id(p) not in chosen]
+    biases = {"params": [p for p in others if p.ndim == 1], "weight_decay": 0.0}
+    filters = {"params": [p for p in others if p.ndim > 1], "weight_decay": plan.decay}
     fused = network.device.type == "cuda"
-    adam = torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.99), weight_decay=plan.decay, fused=fused)
-    return [adam, Muon(banks, lr=0.0)] if banks else [adam]
+    adam = torch.optim.AdamW([filters, biases], lr=0.0, betas=(0.9, 0.99), fused=fused)
+    return [adam, Muon(banks, lr=0.0, weight_decay=plan.decay)] if banks else [adam]
 
 
 def _read_state(file: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:
