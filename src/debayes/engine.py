@@ -88,7 +88,7 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
         "ncnn": (0.5, 0.25),
         "eager": (0.2, 0.16),
         "openvino": (0.7, 0.17),
-        "onnxruntime": (0.5, 0.16),
+        "onnxruntime": (0.5, 0.15),
     },
     ("cuda", "small"): {"half": (1.0, 534.0), "compile": (19.0, 968.0)},
     ("cuda", "large"): {"half": (1.0, 185.0), "compile": (22.0, 341.0)},
