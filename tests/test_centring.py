@@ -1,5 +1,6 @@
 """Descent with centred inputs: gradients are those of the centred form, and a step does not shift a channel."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from networks import untrained
@@ -65,3 +66,18 @@ def test_a_step_of_the_filters_does_not_shift_channels() -> None:
     shifted = float((level() - before).abs().max())
     centring.keep_levels([middle], responses)
     assert shifted > 0.5 and float((level() - before).abs().max()) < 0.1 * shifted
+
+
+def test_silent_channels_are_found() -> None:
+    """The share of all hidden channels: here 3 + 8 of 6 + 8 + 6 + 4."""
+    network, mosaics = network_and_mosaics()
+    network.requires_grad_(False)
+    before = centring.silent_share(network, mosaics)
+    for name, channels in {"body.down.0.0": 3, "body.bottom.0": 8}.items():
+        block = network.get_submodule(name)
+        assert isinstance(block, Residual) and block.first.bias is not None
+        block.first.bias[:channels] = -100.0
+    assert before == 0
+    assert centring.silent_share(network, mosaics) == pytest.approx(11 / 24)
+    paper = untrained(Config("paper", widths=(8,), blocks=1, groups=1, growth=4, layers=2))
+    assert centring.silent_share(paper, mosaics) == 0

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from math import cos, pi
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,7 @@ torch.set_num_threads(1)
 from test_training import recipe
 from debayes.training import train
 run, root, how = sys.argv[1:4]
-train(recipe(steps=40, muon=1.0, revive=5, centre=3), Path(run), root=Path(root), resume=how == "resume", every=0.0)
+train(recipe(steps=40, muon=1.0, centre=3), Path(run), root=Path(root), resume=how == "resume", every=0.0)
 """
 
 
@@ -150,7 +149,7 @@ def test_two_processes_are_one_with_twice_the_batch(pictures: Path, tmp_path: Pa
     assert len(gradients[0]) > 10
     for alone, together in zip(*gradients, strict=True):
         torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5 * float(alone.abs().max()))
-    looks = ("--set", "optimizer.revive=2", "--set", "optimizer.centre=3")
+    looks = ("--set", "optimizer.centre=3")
     torchrun(2, *common, "-o", str(tmp_path / "long"), "--set", "optimizer.minutes=0.05", "--every", "0", *looks)
     lines = [json.loads(line) for line in (tmp_path / "long" / "log.jsonl").read_text().splitlines()]
     assert lines[-1]["share"] == 1 and lines[-1]["step"] > 2
@@ -167,12 +166,12 @@ def test_a_batch_that_does_not_divide(pictures: Path, tmp_path: Path) -> None:
 def test_the_warm_up_takes_a_tenth_at_most(
     warmup: int, steps: int, end: int, pictures: Path, tmp_path: Path
 ) -> None:
-    """The rate rises for `warmup` steps or a tenth of the run, whichever is less, then follows the cosine to 0."""
+    """The rate rises for `warmup` steps or a tenth of the run, whichever is less, then falls to 0 along a line."""
     training.train(recipe(steps=steps, warmup=warmup, rate=1e-3), tmp_path / "run", root=pictures, every=0.0)
     rates = [json.loads(line)["rate"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    cosine = [1e-3 * 0.5 * (1 + cos(pi * step / steps)) for step in range(steps)]
-    assert rates[end:] == pytest.approx(cosine[end:])
-    assert all(rate < limit for rate, limit in zip(rates[: end - 1], cosine[: end - 1], strict=True) if end)
+    line = [1e-3 * (1 - step / steps) for step in range(steps)]
+    assert rates[end:] == pytest.approx(line[end:])
+    assert all(rate < limit for rate, limit in zip(rates[: end - 1], line[: end - 1], strict=True) if end)
 
 
 def test_plateaus_lower_the_rate(pictures: Path, tmp_path: Path) -> None:
@@ -289,26 +288,25 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
         training.train(other, tmp_path / "third", root=pictures)
 
 
-def test_silent_channels_are_revived_in_the_first_half(pictures: Path, tmp_path: Path) -> None:
-    """A run that starts from weights with silent channels ends without any, and the weights that are saved are as
-    good as those of the start; without `revive` the channels stay silent."""
-    start = training.train(recipe(steps=200), tmp_path / "start", root=pictures)
-    network = weights.load(start)
-    for block in network.modules():
-        if isinstance(block, Residual):
-            assert block.first.bias is not None
-            block.first.bias[:8] = -100.0
-    card = weights.read_card(start)
-    weights.save(network, tmp_path / "silent.safetensors", card)
-    silent, psnr = [], []
-    for revive in (0, 10):
-        plan = replace(recipe(steps=100, rate=2e-3, revive=revive), start=str(tmp_path / "silent.safetensors"))
-        training.train(plan, tmp_path / str(revive), root=pictures)
-        line = json.loads((tmp_path / str(revive) / "log.jsonl").read_text().splitlines()[-1])
-        silent.append(line["silent"])
-        psnr.append(line["val_psnr"])
-    assert silent[0] > 0.3 and silent[1] == 0
-    assert psnr[1] > psnr[0] - 0.1
+def test_start_from_weights_with_fewer_blocks(pictures: Path, tmp_path: Path) -> None:
+    """Blocks at the ends of stacks change no pixel at first, and learn."""
+    first = training.train(recipe(steps=3), tmp_path / "first", root=pictures)
+    config = weights.read_card(first).config
+    grown = replace(config, blocks=config.blocks + 1, bottom_blocks=config.bottom_blocks + 2)
+    plan = replace(recipe(steps=1, rate=0.0), start=str(first), network=grown)
+    second = training.train(plan, tmp_path / "second", root=pictures)
+    mosaic = torch.rand(1, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    before, after = weights.load(first), weights.load(second)
+    assert after.parameter_count > before.parameter_count
+    torch.testing.assert_close(after(mosaic).loc, before(mosaic).loc, rtol=0, atol=1e-6)
+    third = training.train(replace(plan, optimizer=recipe(steps=5).optimizer), tmp_path / "third", root=pictures)
+    block = f"body.bottom.{config.bottom_blocks + 1}"
+    learnt = weights.load(third).get_submodule(block)
+    assert isinstance(learnt, Residual) and float(learnt.second.weight.abs().max()) > 0
+    fewer = replace(config, bottom_blocks=config.bottom_blocks - 1)
+    for other in (fewer, replace(grown, count=7.0)):
+        with pytest.raises(ValueError, match="nor that with more blocks"):
+            training.train(replace(plan, network=other), tmp_path / "other", root=pictures)
 
 
 @pytest.mark.parametrize("muon", [0.0, 1.0])

@@ -1,4 +1,4 @@
-"""Descent that moves a hidden channel's filter and its level apart from each other.
+"""Hidden channels that fall silent: how many do, and descent that moves a channel's filter and its level apart.
 
 What a residual block is given has a mean, often larger than its spread. A step of a filter along that mean shifts
 its channel as a whole, and such steps, right for each weight alone, add up over thousands of inputs: channels end
@@ -6,6 +6,7 @@ up below 0 everywhere, behind their rectifier, and learn no more. So filters are
 mean, and nothing but its bias shifts a channel. Only the path of the descent changes.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,31 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.model import Network, Residual, blocks, visiting
+
+# A channel is silent if less than this share of its values is above 0.
+SILENT = 1e-3
+
+
+@torch.no_grad()
+def measure_activity(
+    network: Network, mosaics: Iterable[Float[Tensor, "b 1 h w"]]
+) -> dict[str, Float[Tensor, " c"]]:
+    """The share of values above 0 of the hidden channels of each block, by its name, for batches of one size."""
+    found: dict[str, list[Tensor]] = {name: [] for name in blocks(network)}
+
+    def look(name: str, block: Residual, given: Tensor) -> None:
+        found[name].append((block.first(given) > 0).float().mean((0, 2, 3)))
+
+    with visiting(network, look):
+        for mosaic in mosaics:
+            network(mosaic)
+    return {name: torch.stack(shares).mean(0) for name, shares in found.items()}
+
+
+def silent_share(network: Network, mosaic: Float[Tensor, "b 1 h w"]) -> float:
+    """How many of the hidden channels of all blocks are silent when the network sees some mosaics."""
+    found = list(measure_activity(network, [mosaic]).values())
+    return float((torch.cat(found) < SILENT).float().mean()) if found else 0.0
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
     (research.train, TyperCommand),
     (research.tiles, TyperCommand),
     (research.runs, TyperCommand),
+    (engineering.prune, TyperCommand),
     (engineering.export, TyperCommand),
     (engineering.bench, _Lists),
     (photography.demo, TyperCommand),

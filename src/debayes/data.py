@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from debayes import bridge, camera, cfa, noise
+from debayes.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,28 @@ def draw(
     device = generator.device
     uniform = torch.rand(batch, PATCH_DRAWS + raw * camera.SHOT_DRAWS, device=device, generator=generator)
     return uniform, torch.randn(batch, 1 + raw, patch, patch, device=device, generator=generator)
+
+
+def make(
+    recipe: Recipe,
+    tiles: UInt8[Tensor, "n size size 3"],
+    uniform: Float[Tensor, "b m"],
+    normal: Float[Tensor, "b k patch patch"],
+) -> Batch:
+    """A batch as a recipe wants it, of what `draw` gave."""
+    levels, gratings = recipe.noise, recipe.data.gratings
+    if levels.domain == "raw":
+        return make_raw_batch(tiles, uniform, normal, high=levels.high / 255, gratings=gratings)
+    return make_batch(
+        tiles,
+        uniform,
+        normal,
+        low=levels.low / 255,
+        high=levels.high / 255,
+        varying=levels.varying,
+        softened=recipe.data.softened,
+        gratings=gratings,
+    )
 
 
 def make_batch(

@@ -1,4 +1,4 @@
-"""The commands for engineers: export, bench. Heavy modules are imported inside."""
+"""The commands for engineers: prune, export, bench. Heavy modules are imported inside."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,37 @@ from typing import Annotated
 import typer
 
 from debayes.options import Device, Json, find_device, show
+
+
+def prune(
+    model: Annotated[str, typer.Argument(help="A model's name or a weight file.")],
+    recipe: Annotated[Path, typer.Argument(help="Its recipe, whose mosaics the channels are watched on.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The weight file to write.")],
+    data: Annotated[Path, typer.Option(envvar="DEBAYES_DATA", help="Where the recipe's data lie.")] = Path(),
+    patches: Annotated[int, typer.Option(min=8, help="How many patches to watch them on.")] = 512,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Take channels and blocks that do nothing out of a network: the same pixels, sooner."""
+    from debayes.pruning import prune_file
+    from debayes.recipe import read_recipe
+    from debayes.terminal import progress_bar
+
+    plan = read_recipe(recipe, [])
+    with progress_bar("watching channels") as progress:
+        answer = prune_file(
+            model, output, plan, root=data, patches=patches, device=find_device(device), progress=progress
+        )
+    (whole, left), (work, less), (before, after) = (
+        answer[key] for key in ("parameters", "kmac_per_pixel", "val_psnr")
+    )
+    judged = f"; val {after:.3f} dB, was {before:.3f}" if before is not None else ""
+    show(
+        answer,
+        json_,
+        f"{output}  {left / 1e6:.2f} of {whole / 1e6:.2f} million weights, "
+        f"{less:.0f} of {work:.0f} kMAC a pixel{judged}",
+    )
 
 
 def export(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import islice
 from math import expm1, inf, log
 
 import torch
@@ -48,6 +49,9 @@ class Config:
     """Channels that each layer of a dense block adds ("paper")."""
     layers: int = 4
     """Layers of a dense block ("paper")."""
+    hidden: tuple[int, ...] = ()
+    """Hidden channels of every residual block, from the top level down, the bottom, the way up from its top level,
+    the tail; 0 leaves a block out. Empty: as many as its level has ("unet"). `pruning` makes such networks."""
     count: float = 2e3
     """The count an untrained head gives: the paper's lambda."""
     concentration: float = 180.5
@@ -84,6 +88,25 @@ class Config:
                 f"the {self.architecture!r} network needs {needs}, not {self.widths} and {self.blocks}"
             )
 
+        if self.hidden and (self.architecture != "unet" or len(self.hidden) != sum(n for _, n in self._stacks())):
+            raise ValueError(
+                f"a network's hidden channels are given for all of its residual blocks or none, not {self.hidden}"
+            )
+        if any(channels < 0 for channels in self.hidden):
+            raise ValueError(f"a network's hidden channels must be 0 or more, not {self.hidden}")
+
+    def _stacks(self) -> list[tuple[int, int]]:
+        """(channels, residual blocks) of each stack of blocks, in the order of `hidden`."""
+        *upper, bottom = self.widths
+        levels = [(width, self.blocks) for width in upper]
+        return [*levels, (bottom, self.bottom_blocks), *levels, (self.tail, self.tail_blocks)]
+
+    @property
+    def stacks(self) -> list[tuple[int, list[int]]]:
+        """(channels, hidden channels of its residual blocks) of each stack, in the order of `hidden` ("unet")."""
+        given = iter(self.hidden or [width for width, count in self._stacks() for _ in range(count)])
+        return [(width, list(islice(given, count))) for width, count in self._stacks()]
+
     @property
     def stride(self) -> int:
         """Photosites that the network's coarsest cell spans: mosaics come in multiples of it."""
@@ -105,10 +128,12 @@ class Config:
         """(scale in photosites, number of 3x3 convolutions) in the order of the longest path through the net."""
         if self.architecture == "paper":
             return [(2, 3 + self.groups * self.blocks * self.layers), (1, 1)]
-        *upper, bottom = (2 ** (level + 1) for level in range(len(self.widths)))
-        down = [(2, 1)] + [(scale, 2 * self.blocks) for scale in upper]
-        up = [(scale, 2 * self.blocks) for scale in reversed(upper)]
-        return [*down, (bottom, 2 * self.bottom_blocks), *up, (1, 2 + 2 * self.tail_blocks)]
+        levels = range(len(self.widths) - 1)
+        scales = [2 ** (level + 1) for level in (*levels, len(levels), *levels)]
+        *convolutions, tail = (2 * sum(map(bool, hidden)) for _, hidden in self.stacks)
+        path = list(zip(scales, convolutions, strict=True))
+        down, up = path[: len(self.widths)], path[len(self.widths) :]
+        return [(2, 1), *down, *reversed(up), (1, 2 + tail)]
 
 
 class Network(nn.Module):
@@ -218,10 +243,10 @@ def _conv(inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, gain: 
 class Residual(nn.Module):
     """x + conv(relu(conv(x))). The second convolution starts at 0, so deep stacks start as the identity."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.first = _conv(width, width)
-        self.second = _conv(width, width, gain=0.0)
+        self.first = _conv(width, hidden)
+        self.second = _conv(hidden, width, gain=0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.add(x, self.second(F.relu(self.first(x))))
@@ -246,8 +271,8 @@ def visiting(network: Network, visit: Callable[[str, Residual, Tensor], None]) -
             hook.remove()
 
 
-def _stack(width: int, blocks: int) -> nn.Sequential:
-    return nn.Sequential(*(Residual(width) for _ in range(blocks)))
+def _stack(width: int, hidden: list[int]) -> nn.Sequential:
+    return nn.Sequential(*(Residual(width, channels) for channels in hidden if channels))
 
 
 class UNet(nn.Module):
@@ -255,21 +280,22 @@ class UNet(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        *upper, bottom = config.widths
+        upper = config.widths[:-1]
+        stacks = config.stacks
         self.head = _conv(4, config.widths[0])
-        self.down = nn.ModuleList(_stack(width, config.blocks) for width in upper)
+        self.down = nn.ModuleList(_stack(*stack) for stack in stacks[: len(upper)])
         self.shrink = nn.ModuleList(
             _conv(width, below, 2, stride=2) for width, below in zip(upper, config.widths[1:], strict=True)
         )
-        self.bottom = _stack(bottom, config.bottom_blocks)
+        self.bottom = _stack(*stacks[len(upper)])
         self.grow = nn.ModuleList(
             _conv(below, 4 * width, 1, gain=0.1) for width, below in zip(upper, config.widths[1:], strict=True)
         )
-        self.up = nn.ModuleList(_stack(width, config.blocks) for width in upper)
+        self.up = nn.ModuleList(_stack(*stack) for stack in stacks[len(upper) + 1 : -1])
         self.unpack = _conv(config.widths[0], 4 * config.tail, 1)
         self.mix = _conv(config.tail, config.tail)
         self.look = _conv(3, config.tail)
-        self.tail = _stack(config.tail, config.tail_blocks)
+        self.tail = _stack(*stacks[-1])
         self.maps = _conv(config.tail, 12, gain=0.01)
 
     def forward(self, planes: Tensor, base: Tensor) -> Tensor:

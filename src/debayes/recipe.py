@@ -81,17 +81,14 @@ class Optimizer:
     """How it is minimised."""
 
     rate: float = 1e-3
-    """The highest learning rate, after the warm-up; a cosine brings it to 0 by the end."""
+    """The highest learning rate, after the warm-up; it falls to 0 along a straight line."""
     muon: float = 0.0
     """How many times the rate is that of Muon, which then has the filters, and AdamW the rest; 0 is AdamW alone."""
     centre: int = 0
     """How many steps lie between two looks at what the blocks are given, so that filters and biases can be moved
     apart from each other; see `centring` ("unet"). 0 is plain descent."""
-    revive: int = 0
-    """How many steps lie between two looks for channels that have fallen silent, which are then started anew
-    ("unet"); there is none in the second half of the run. 0 is none at all."""
     plateau: int = 0
-    """Instead of the cosine, as in the paper: judge every so many steps, and if the PSNR has not risen multiply the
+    """Instead of the line, as in the paper: judge every so many steps, and if the PSNR has not risen multiply the
     rate by `factor`, down to `floor`."""
     factor: float = 0.8
     """What a plateau leaves of the rate."""
@@ -128,7 +125,8 @@ class Recipe:
     loss: Loss = field(default_factory=Loss)
     optimizer: Optimizer = field(default_factory=Optimizer)
     start: str = ""
-    """A weight file or shipped name to start from; empty for fresh weights."""
+    """A weight file or shipped name to start from; empty for fresh weights. Its stacks may have fewer blocks than
+    those of `network`: the others do nothing at first."""
 
     def __post_init__(self) -> None:
         data, noise, loss, optimizer = self.data, self.noise, self.loss, self.optimizer
@@ -157,7 +155,6 @@ class Recipe:
             ("optimizer.rate", optimizer.rate, 0, 1e3),
             ("optimizer.muon", optimizer.muon, 0, 1e3),
             ("optimizer.centre", optimizer.centre, 0, inf),
-            ("optimizer.revive", optimizer.revive, 0, inf),
             ("optimizer.plateau", optimizer.plateau, 0, inf),
             ("optimizer.factor", optimizer.factor, 0, 1),
             ("optimizer.floor", optimizer.floor, 0, 1e3),

@@ -62,6 +62,11 @@ class Climb(nn.Module):
         features: Tensor = self.blocks(F.pixel_shuffle(self.grow(below), 2) + skipped)
         return features
 
+    @property
+    def reach(self) -> int:
+        """How many of its cells a feature may look aside."""
+        return 2 * len(list(self.blocks.children()))
+
 
 class Tail(nn.Module):
     """What is left to do at full resolution: from those features, and the planes again, to the maps."""
@@ -165,7 +170,7 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
             climbs.insert(0, build(climb, x, skipped))
             x = climb(x, skipped)
         finish = build(folded.tail, x, planes)
-    reach, convolutions = folded.tail.reach, 2 * network.config.blocks
+    reach, reaches = folded.tail.reach, [climb.reach for climb in folded.climbs if isinstance(climb, Climb)]
 
     def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
         planes = cfa.pack(mosaic) - 0.5
@@ -174,7 +179,8 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
         given = [(_grow(inner[0], reach, height), _grow(inner[1], reach, width))]  # by each level to the one above
         for level in range(len(climbs)):
             down, across = given[-1]
-            needed = _grow(down, convolutions, height >> level), _grow(across, convolutions, width >> level)
+            far = reaches[level]
+            needed = _grow(down, far, height >> level), _grow(across, far, width >> level)
             given.append((_halve(needed[0]), _halve(needed[1])))
         x, *skips = descend(planes)
         x = x[..., *given[-1]]

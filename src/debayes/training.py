@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
-from math import cos, inf, isfinite, pi
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from debayes import centring, data, files, image, judging, loss, revival, tiles, weights
-from debayes.model import Network, blocks
+from debayes import centring, data, files, image, judging, loss, tiles, weights
+from debayes.model import Config, Network, blocks
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Optimizer, Recipe
@@ -98,10 +98,10 @@ def train(
     for path in judges:
         image.read(path)  # what is wrong with a picture is said now, not after hours
     torch.manual_seed(optimizer.seed)
-    network = weights.load(recipe.start) if recipe.start else Network(recipe.network)
-    if network.config != recipe.network:
-        raise ValueError(f"the recipe's network is not that of {recipe.start}, which it starts from")
-    network = network.to(device).train().requires_grad_(True)
+    network = Network(recipe.network)
+    if recipe.start:
+        _start_from(recipe.start, network)
+    network.to(device).train()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     averaged = deepcopy(network).requires_grad_(False)
     optimizers = _optimizers(network, optimizer)
@@ -124,28 +124,13 @@ def train(
     generator = torch.Generator(device)
     raw = recipe.noise.domain == "raw"
 
-    def make(uniform: Tensor, normal: Tensor) -> data.Batch:
-        levels, gratings = recipe.noise, recipe.data.gratings
-        if raw:
-            return data.make_raw_batch(shelf.tiles, uniform, normal, high=levels.high / 255, gratings=gratings)
-        return data.make_batch(
-            shelf.tiles,
-            uniform,
-            normal,
-            low=levels.low / 255,
-            high=levels.high / 255,
-            varying=levels.varying,
-            softened=recipe.data.softened,
-            gratings=gratings,
-        )
-
     def look() -> Tensor:
         """Some mosaics of this step, the same in all processes of a team."""
-        return make(*(numbers[:LOOK] for numbers in drawn)).mosaic
+        return data.make(recipe, shelf.tiles, *(numbers[:LOOK] for numbers in drawn)).mosaic
 
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
         with torch.no_grad():
-            batch = make(uniform, normal)
+            batch = data.make(recipe, shelf.tiles, uniform, normal)
         with torch.autocast(device.type, torch.bfloat16, enabled=fast):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
@@ -214,9 +199,9 @@ def train(
         share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
         if share >= 1:
             break
-        # A cosine to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
+        # A straight line to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
         ramp = min(1.0, max((step + 1) / optimizer.warmup, 10 * share)) if optimizer.warmup else 1.0
-        level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 0.5 * (1 + cos(pi * share))
+        level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 1 - share
         rate = optimizer.rate * ramp * level
         for each, times in zip(optimizers, (1.0, optimizer.muon), strict=False):
             for group in each.param_groups:
@@ -225,11 +210,6 @@ def train(
         drawn = data.draw(
             optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator, raw=raw
         )
-        if optimizer.revive and step % optimizer.revive == 0 and share < 0.5:
-            generator.manual_seed(step)
-            revived = revival.revive(network, look(), generator, agree=team.follow)
-            revival.forget(revived, network, optimizers)
-            revival.copy(revived, network, averaged)
         if optimizer.centre and step % optimizer.centre == 0:
             middles = centring.find_middles(network, look())
             for middle in middles:
@@ -289,7 +269,7 @@ def train(
             seconds_left=max(0.0, left),
             memory=_memory(device),
             val_psnr=val_psnr,
-            silent=revival.silent_share(averaged, look()) if team.leads and (last or due) else None,
+            silent=centring.silent_share(averaged, look()) if team.leads and (last or due) else None,
         )
         if team.leads and (last or due):
             save(at)
@@ -304,6 +284,25 @@ def train(
         if stopped:
             break
     return weight_file
+
+
+def _start_from(model: str, network: Network) -> None:
+    """Give a network the weights of another, which may have fewer blocks: those more at the ends of its stacks do
+    nothing before they learn."""
+    start = weights.load(model)
+    given, wanted = start.state_dict(), network.state_dict()
+    new = tuple(f"{name}." for name in set(blocks(network)) - set(blocks(start)))
+    alike = {name for name in wanted if not name.startswith(new)} == set(given)
+    same = _without_blocks(start.config) == _without_blocks(network.config)
+    if not (same and alike and all(wanted[name].shape == given[name].shape for name in given)):
+        raise ValueError(
+            f"the recipe's network is not that of {model}, which it starts from, nor that with more blocks"
+        )
+    network.load_state_dict(wanted | given)
+
+
+def _without_blocks(config: Config) -> Config:
+    return replace(config, blocks=1, bottom_blocks=1, tail_blocks=1, hidden=())
 
 
 def _optimizers(network: Network, plan: Optimizer) -> list[torch.optim.Optimizer]:

@@ -118,7 +118,7 @@ def _read(path: Path) -> tuple[Card, dict[str, Tensor]]:
         config, recipe, results, notes = (
             json.loads(metadata[key]) for key in ("config", "recipe", "results", "notes")
         )
-        config["widths"] = tuple(config["widths"])
+        config |= {"widths": tuple(config["widths"]), "hidden": tuple(config.get("hidden", ()))}
         card = Card(Config(**config), recipe, results, notes)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a description that cannot be read: {error}") from None

@@ -1,0 +1,135 @@
+"""Networks without the hidden channels that do nothing: the same pixels for less work.
+
+In training many channels of wide layers end up below 0 everywhere, behind their rectifier (see `centring`), where
+they cost as much as any other. What is left of a block without channels is a constant, which the convolution before
+it can add as well.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from debayes import centring, data, files, image, judging, tiles, weights
+from debayes.model import Network, Residual, UNet
+from debayes.recipe import Recipe
+
+# A channel does nothing if less than this share of its values is above 0.
+SILENT = 1e-4
+
+# How many patches are looked at at once.
+BATCH = 8
+
+# A block keeps 0 channels, or a power of two from here on, which matrix units like.
+LEAST = 32
+
+
+def prune_file(
+    model: str | Path,
+    target: Path,
+    recipe: Recipe,
+    *,
+    root: Path = Path(),
+    patches: int = 512,
+    device: str | torch.device = "cpu",
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Write a model without what does nothing on so many patches of its recipe, and say what that changed."""
+    files.check_target(target)
+    card, network = weights.read_card(model), weights.load(model, device=device)
+    domain = card.recipe.get("noise", {}).get("domain", "srgb")
+    if recipe.noise.domain != domain:
+        raise ValueError(f"{model} was trained in the domain {domain!r}: give its recipe, not one of another")
+    sources = [root / name for name in recipe.data.train]
+    store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=recipe.optimizer.seed)
+    judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
+    shelf = tiles.Shelf(store, stay=recipe.data.stay, step=0, device=network.device)
+    generator = torch.Generator(network.device)
+    stride = network.config.stride
+    raw, side, steps = domain == "raw", recipe.optimizer.patch // stride * stride, -(-patches // BATCH)
+
+    def mosaics() -> Iterable[Tensor]:
+        for step in range(steps):
+            drawn = data.draw(BATCH, side, seed=recipe.optimizer.seed, step=step, generator=generator, raw=raw)
+            yield data.make(recipe, shelf.tiles, *drawn).mosaic
+            if progress is not None:
+                progress((step + 1) / steps)
+
+    pruned = prune(network, mosaics())
+    judge = judging.judge_raw if raw else judging.judge
+    before, after = (judge(each, judges) if judges else None for each in (network, pruned))
+    notes = card.notes | {"pruned": f"of {network.parameter_count} weights, by {patches} patches"}
+    results = {} if after is None else {"val_psnr": after}
+    weights.save(pruned, target, weights.Card(pruned.config, recipe=card.recipe, results=results, notes=notes))
+    return {
+        "model": str(model),
+        "written": str(target),
+        "parameters": [network.parameter_count, pruned.parameter_count],
+        "kmac_per_pixel": [network.kmac_per_pixel, pruned.kmac_per_pixel],
+        "val_psnr": [before, after],
+    }
+
+
+def prune(network: Network, mosaics: Iterable[Float[Tensor, "b 1 h w"]]) -> Network:
+    """A copy without the hidden channels that are silent when the network sees some mosaics."""
+    if not isinstance(network.body, UNet):
+        raise ValueError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
+    activity = centring.measure_activity(network, mosaics)
+    chosen = {name: _choose(shares) for name, shares in activity.items()}
+    counts = iter([len(channels) for channels in chosen.values()])
+    hidden = [next(counts) if given else 0 for _, stack in network.config.stacks for given in stack]
+    slim = Network(replace(network.config, hidden=tuple(hidden)))
+    assert isinstance(slim.body, UNet)
+    inside = tuple(f"{name}." for name in chosen)
+    plain = {name: t for name, t in network.state_dict().items() if not name.startswith(inside)}
+    slim.to(network.device).eval().requires_grad_(False).load_state_dict(plain, strict=False)
+    picked = iter(chosen.values())
+    for stack, new, before in zip(_stacks(network.body), _stacks(slim.body), _feeders(slim.body), strict=True):
+        fresh = iter(new)
+        for block in stack:
+            channels = next(picked)
+            if len(channels):
+                target = next(fresh)
+                _copy(block, target, channels)
+                before = target.second
+            else:
+                assert block.second.bias is not None
+                _add(before, block.second.bias)
+    slim.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
+    return slim
+
+
+def _choose(shares: Float[Tensor, " c"]) -> Int[Tensor, " d"]:
+    """The channels that a block keeps, by how much of each is above 0."""
+    needed = int((shares >= SILENT).sum())
+    room = max(LEAST, 1 << (needed - 1).bit_length()) if needed else 0
+    return shares.argsort(descending=True)[:room].sort().values
+
+
+def _stacks(body: UNet) -> list[list[Residual]]:
+    """The residual blocks of each stack, in the order of `Config.stacks`."""
+    stacks = (*body.down, body.bottom, *body.up, body.tail)
+    return [[block for block in stack.modules() if isinstance(block, Residual)] for stack in stacks]
+
+
+def _feeders(body: UNet) -> list[nn.Conv2d]:
+    """The convolution before each stack."""
+    layers = (body.head, *body.shrink, *body.grow, body.mix)
+    return [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+
+
+def _copy(block: Residual, target: Residual, channels: Int[Tensor, " d"]) -> None:
+    """Give a block some of the hidden channels of another."""
+    first, second = block.first.state_dict(), block.second.state_dict()
+    target.first.load_state_dict({name: values[channels] for name, values in first.items()})
+    target.second.load_state_dict({"weight": second["weight"][:, channels], "bias": second["bias"]})
+
+
+def _add(layer: nn.Conv2d, constant: Float[Tensor, " c"]) -> None:
+    """Have a convolution add a constant, through depth to space if that follows it."""
+    assert layer.bias is not None
+    layer.bias += constant.repeat_interleave(layer.out_channels // len(constant))
