@@ -35,7 +35,7 @@ def test_gradients_are_those_of_a_block_that_takes_the_mean_off() -> None:
     """Away from the border, conv(x) + b is conv(x - m) + c with c = b + response to m; where c stays and the filter
     moves, the gradient is that of conv(x - m)."""
     torch.manual_seed(0)
-    block, x = Residual(5), 3 + torch.randn(2, 5, 9, 9)
+    block, x = Residual(5, 5), 3 + torch.randn(2, 5, 9, 9)
     mean = x.mean((0, 2, 3))
     inner = (..., slice(1, -1), slice(1, -1))
     F.relu(block.first(x)[inner]).square().mean().backward()
@@ -54,7 +54,7 @@ def test_a_step_of_the_filters_does_not_shift_channels() -> None:
     """Whatever a step does to the filters, the mean of a channel away from the border stays; without the correction
     it moves."""
     torch.manual_seed(0)
-    block, x = Residual(5), 3 + torch.randn(2, 5, 32, 32)
+    block, x = Residual(5, 5), 3 + torch.randn(2, 5, 32, 32)
     middle = centring.Middle(block, x.mean((0, 2, 3)))
 
     def level() -> Tensor:
