@@ -27,6 +27,10 @@ def mosaics(count: int = 2) -> list[Tensor]:
     return [torch.rand(2, 1, 64, 96, generator=generator) for _ in range(count)]
 
 
+def prune(network: Network) -> Network:
+    return pruning.prune(network, centring.measure_activity(network, mosaics()))
+
+
 def silence(network: Network, channels: dict[str, int]) -> Network:
     """The network with the first hidden channels of some blocks below 0 everywhere, and constants of all blocks."""
     found = blocks(network)
@@ -59,7 +63,7 @@ HIDDEN = (0, 64, 48, 0, 0, 0, 40, 0, 32, 0, 0, 0, 8)
 def test_a_pruned_network_gives_the_same_pixels() -> None:
     """To float rounding, up to the border and in all four maps; with it go the weights of what was silent."""
     network = silence(untrained(CONFIG), SILENT)
-    slim = pruning.prune(network, mosaics())
+    slim = prune(network)
     assert slim.config == replace(CONFIG, hidden=HIDDEN)
     assert slim.parameter_count < 0.6 * network.parameter_count
     assert slim.kmac_per_pixel < network.kmac_per_pixel
@@ -71,17 +75,17 @@ def test_a_pruned_network_gives_the_same_pixels() -> None:
 
 def test_it_can_be_pruned_again() -> None:
     """Blocks that are out stay out, and what was kept is counted from what there is."""
-    slim = pruning.prune(silence(untrained(CONFIG), SILENT), mosaics())
-    again = pruning.prune(slim, mosaics())
+    slim = prune(silence(untrained(CONFIG), SILENT))
+    again = prune(slim)
     assert again.config == slim.config
-    fewer = pruning.prune(silence(slim, {"body.bottom.0": 40}), mosaics())
+    fewer = prune(silence(slim, {"body.bottom.0": 40}))
     assert fewer.config.hidden == (*HIDDEN[:6], 0, *HIDDEN[7:])
 
 
 def test_channels_that_speak_rarely_are_kept() -> None:
     """One value in a thousand above 0 is enough; a block keeps a power of two of channels, from 32 on."""
     network = untrained(Config(widths=(64,), blocks=0, bottom_blocks=2, tail=8, tail_blocks=0))
-    slim = pruning.prune(silence(network, {"body.bottom.0": 63, "body.bottom.1": 31}), mosaics())
+    slim = prune(silence(network, {"body.bottom.0": 63, "body.bottom.1": 31}))
     assert slim.config.hidden == (32, 64)
     block = slim.get_submodule("body.bottom.0")
     original = network.get_submodule("body.bottom.0")
@@ -94,7 +98,7 @@ def test_channels_that_speak_rarely_are_kept() -> None:
 
 def test_engines_run_pruned_networks() -> None:
     """Each stage and the receptive radius know which blocks are left: tiles of eager, small ones, fit together."""
-    slim = pruning.prune(silence(untrained(CONFIG), SILENT), mosaics())
+    slim = prune(silence(untrained(CONFIG), SILENT))
     assert slim.config.receptive_radius < CONFIG.receptive_radius
     mosaic = torch.rand(1, 160, 192, generator=torch.Generator().manual_seed(3))
     whole = restore_image(slim, mosaic, tile=4096)
@@ -143,6 +147,11 @@ def test_the_command_writes_a_weight_file_that_says_what_it_is(store: Path) -> N
     assert answer["val_psnr"][0] == pytest.approx(answer["val_psnr"][1], abs=1e-3)
     assert found.recipe == recipe and found.results == {"val_psnr": answer["val_psnr"][1]}
     assert found.notes["licences"] == "{}" and str(network.parameter_count) in found.notes["pruned"]
+    assert answer["channels"] == 4 * 64 + 4 * 48 + 3 * 40 + 2 * 8 and answer["silent"] >= 40
+    arguments[0] = str(target)
+    again = CliRunner().invoke(app, ["prune", *arguments, "-o", str(store / "again.safetensors"), "--patches", "8"])
+    assert again.exit_code == 0 and f"{answer['silent'] - 40} of {answer['channels'] - 40} channels" in again.stdout
+    assert weights.read_card(store / "again.safetensors") == found  # nothing went, nothing changed
 
 
 def test_what_cannot_be_pruned_is_said_and_nothing_written(store: Path) -> None:

@@ -45,8 +45,12 @@ def test_tiles_of_folders_and_zips(tmp_path: Path) -> None:
 
 def test_sources_without_tiles(tmp_path: Path) -> None:
     """A missing source, pictures that are too small and files that are none are errors that say so."""
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a zip"):
+    with pytest.raises(FileNotFoundError, match="is not there"):
         tiles.Store([tmp_path / "gone.zip"])
+    (tmp_path / "text.zip").write_text("not a zip")
+    with pytest.raises(FileNotFoundError, match="neither a folder nor a zip"):
+        tiles.Store([tmp_path / "text.zip"])
+    (tmp_path / "text.zip").unlink()
     plain(8, 8, 0).save(tmp_path / "small.png")
     with pytest.raises(ValueError, match="holds a tile of 16x16"):
         tiles.Store([tmp_path], size=16).block(0)

@@ -17,7 +17,10 @@ def prune(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Take channels and blocks that do nothing out of a network: the same pixels, sooner."""
+    """Take channels and blocks that do nothing out of a network: the same pixels, sooner.
+
+    A block keeps a power of two of channels, at least 32, as matrix units like, or none.
+    """
     from debayes.pruning import prune_file
     from debayes.recipe import read_recipe
     from debayes.terminal import progress_bar
@@ -34,8 +37,8 @@ def prune(
     show(
         answer,
         json_,
-        f"{output}  {left / 1e6:.2f} of {whole / 1e6:.2f} million weights, "
-        f"{less:.0f} of {work:.0f} kMAC a pixel{judged}",
+        f"{output}  {answer['silent']} of {answer['channels']} channels are silent; "
+        f"{left / 1e6:.2f} of {whole / 1e6:.2f} million weights, {less:.0f} of {work:.0f} kMAC a pixel{judged}",
     )
 
 

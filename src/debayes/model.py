@@ -90,7 +90,8 @@ class Config:
 
         if self.hidden and (self.architecture != "unet" or len(self.hidden) != sum(n for _, n in self._stacks())):
             raise ValueError(
-                f"a network's hidden channels are given for all of its residual blocks or none, not {self.hidden}"
+                "a network's hidden channels are given for all of its residual blocks or none: "
+                f"{len(self.hidden)} are, the blocks are {sum(n for _, n in self._stacks())}"
             )
         if any(channels < 0 for channels in self.hidden):
             raise ValueError(f"a network's hidden channels must be 0 or more, not {self.hidden}")

@@ -354,7 +354,7 @@ def _describe_model(name: str) -> dict[str, Any]:
         "parameters": network.parameter_count,
         "kmac_per_pixel": round(network.kmac_per_pixel, 1),
         "receptive_radius": card.config.receptive_radius,
-        "network": vars(card.config),
+        "network": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(card.config).items()},
         "recipe": card.recipe,
         "results": card.results,
         **card.notes,

@@ -59,30 +59,36 @@ def prune_file(
             if progress is not None:
                 progress((step + 1) / steps)
 
-    pruned = prune(network, mosaics())
+    activity = centring.measure_activity(network, mosaics())
+    silent = torch.cat([shares < SILENT for shares in activity.values()]).tolist() if activity else []
+    pruned = prune(network, activity)
     judge = judging.judge_raw if raw else judging.judge
     before, after = (judge(each, judges) if judges else None for each in (network, pruned))
-    notes = card.notes | {"pruned": f"of {network.parameter_count} weights, by {patches} patches"}
-    results = {} if after is None else {"val_psnr": after}
+    results, notes = card.results, card.notes
+    if pruned.config != network.config:
+        results = {} if after is None else {"val_psnr": after}
+        notes = {"pruned": f"of {network.parameter_count} weights, by {BATCH * steps} patches"} | notes
     weights.save(pruned, target, weights.Card(pruned.config, recipe=card.recipe, results=results, notes=notes))
     return {
         "model": str(model),
         "written": str(target),
+        "channels": len(silent),
+        "silent": sum(silent),
         "parameters": [network.parameter_count, pruned.parameter_count],
         "kmac_per_pixel": [network.kmac_per_pixel, pruned.kmac_per_pixel],
         "val_psnr": [before, after],
     }
 
 
-def prune(network: Network, mosaics: Iterable[Float[Tensor, "b 1 h w"]]) -> Network:
-    """A copy without the hidden channels that are silent when the network sees some mosaics."""
+def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network:
+    """A copy without the hidden channels that are silent by `centring.measure_activity`, if a block has enough."""
     if not isinstance(network.body, UNet):
         raise ValueError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
-    activity = centring.measure_activity(network, mosaics)
     chosen = {name: _choose(shares) for name, shares in activity.items()}
     counts = iter([len(channels) for channels in chosen.values()])
     hidden = [next(counts) if given else 0 for _, stack in network.config.stacks for given in stack]
-    slim = Network(replace(network.config, hidden=tuple(hidden)))
+    full = hidden == [width for width, stack in network.config.stacks for _ in stack]
+    slim = Network(replace(network.config, hidden=() if full else tuple(hidden)))
     assert isinstance(slim.body, UNet)
     inside = tuple(f"{name}." for name in chosen)
     plain = {name: t for name, t in network.state_dict().items() if not name.startswith(inside)}

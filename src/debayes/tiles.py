@@ -229,7 +229,12 @@ def _find(source: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             if Path(name).suffix.lower() in CODED:
                 yield f"{source}: {name}", partial(archive.read, name)
     else:
-        raise FileNotFoundError(f"training data {source} is neither a folder nor a zip of pictures")
+        what = (
+            "is neither a folder nor a zip of pictures"
+            if source.exists()
+            else "is not there: give its place by --data"
+        )
+        raise FileNotFoundError(f"training data {source} {what}")
 
 
 def _decode(name: str, read: Callable[[], bytes]) -> NDArray[Any]:

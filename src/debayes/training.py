@@ -295,8 +295,13 @@ def _start_from(model: str, network: Network) -> None:
     alike = {name for name in wanted if not name.startswith(new)} == set(given)
     same = _without_blocks(start.config) == _without_blocks(network.config)
     if not (same and alike and all(wanted[name].shape == given[name].shape for name in given)):
+        ours, theirs = asdict(network.config), asdict(start.config)
+        differences = "; ".join(
+            f"{key} {value} there, {ours[key]} here" for key, value in theirs.items() if value != ours[key]
+        )
         raise ValueError(
-            f"the recipe's network is not that of {model}, which it starts from, nor that with more blocks"
+            f"the recipe's network is not that of {model}, which it starts from, nor that with more blocks "
+            f"({differences}): set the same under [network], `hidden` too"
         )
     network.load_state_dict(wanted | given)
 
