@@ -147,10 +147,10 @@ def test_the_command_writes_a_weight_file_that_says_what_it_is(store: Path) -> N
     assert answer["val_psnr"][0] == pytest.approx(answer["val_psnr"][1], abs=1e-3)
     assert found.recipe == recipe and found.results == {"val_psnr": answer["val_psnr"][1]}
     assert found.notes["licences"] == "{}" and str(network.parameter_count) in found.notes["pruned"]
-    assert answer["channels"] == 4 * 64 + 4 * 48 + 3 * 40 + 2 * 8 and answer["silent"] >= 40
+    assert answer["channels"] == 4 * 64 + 4 * 48 + 3 * 40 + 2 * 8 and answer["idle"] >= 40
     arguments[0] = str(target)
     again = CliRunner().invoke(app, ["prune", *arguments, "-o", str(store / "again.safetensors"), "--patches", "8"])
-    assert again.exit_code == 0 and f"{answer['silent'] - 40} of {answer['channels'] - 40} channels" in again.stdout
+    assert again.exit_code == 0 and f"{answer['idle'] - 40} of {answer['channels'] - 40} channels" in again.stdout
     assert weights.read_card(store / "again.safetensors") == found  # nothing went, nothing changed
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from debayes import cfa, exchange, graph, replay
-from debayes.model import Config, Network
+from debayes.model import Config, Network, to_channels_last
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
 
@@ -226,7 +226,7 @@ def _half(network: Network) -> Run:
 def _bfloat16(module: nn.Module) -> Callable[..., Any]:
     """A module that takes anything and works in bfloat16, channels last."""
     layout = torch.channels_last
-    copied = deepcopy(module).bfloat16().to(memory_format=layout)  # type: ignore[call-overload]  # torch forgot it
+    copied = to_channels_last(deepcopy(module).bfloat16())
     return lambda *inputs: copied(*(t.bfloat16().contiguous(memory_format=layout) for t in inputs))
 
 

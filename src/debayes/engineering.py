@@ -25,7 +25,7 @@ def prune(
     from debayes.recipe import read_recipe
     from debayes.terminal import progress_bar
 
-    plan = read_recipe(recipe, [])
+    plan = read_recipe(recipe)
     with progress_bar("watching channels") as progress:
         answer = prune_file(
             model, output, plan, root=data, patches=patches, device=find_device(device), progress=progress
@@ -37,7 +37,7 @@ def prune(
     show(
         answer,
         json_,
-        f"{output}  {answer['silent']} of {answer['channels']} channels are silent; "
+        f"{output}  {answer['idle']} of {answer['channels']} channels are idle; "
         f"{left / 1e6:.2f} of {whole / 1e6:.2f} million weights, {less:.0f} of {work:.0f} kMAC a pixel{judged}",
     )
 

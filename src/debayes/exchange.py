@@ -92,7 +92,7 @@ def describe(model: str | Path) -> dict[str, str]:
     return {
         "model": Path(model).stem,
         "pattern": "RGGB",
-        "domain": card.recipe.get("noise", {}).get("domain", "srgb"),
+        "domain": card.domain,
         "stride": str(card.config.stride),
         "receptive_radius": str(card.config.receptive_radius),
         "border": str(-(-BORDER // card.config.stride) * card.config.stride),

@@ -44,7 +44,7 @@ def _library() -> Any:
         return None
     try:
         library = ctypes.CDLL("libc.so.6")
-        library.mallopt, library.malloc_trim  # noqa: B018 - musl has neither
+        _ = library.mallopt, library.malloc_trim  # musl has neither
     except (OSError, AttributeError):
         return None
     return library

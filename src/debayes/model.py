@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
 from math import expm1, inf, log
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 
 from debayes import cfa
 from debayes.nig import NormalInverseGamma
+
+M = TypeVar("M", bound=nn.Module)
 
 # Photosites of reflected border that a picture is given before a network sees it: what lies beyond is zeros, as at
 # the edges of training patches. Rounded up to the network's stride.
@@ -87,11 +90,11 @@ class Config:
             raise ValueError(
                 f"the {self.architecture!r} network needs {needs}, not {self.widths} and {self.blocks}"
             )
-
-        if self.hidden and (self.architecture != "unet" or len(self.hidden) != sum(n for _, n in self._stacks())):
+        total = sum(count for _, count in self._stacks()) if self.architecture == "unet" else 0
+        if len(self.hidden) not in (0, total):
             raise ValueError(
                 "a network's hidden channels are given for all of its residual blocks or none: "
-                f"{len(self.hidden)} are, the blocks are {sum(n for _, n in self._stacks())}"
+                f"{len(self.hidden)} are, the blocks are {total}"
             )
         if any(channels < 0 for channels in self.hidden):
             raise ValueError(f"a network's hidden channels must be 0 or more, not {self.hidden}")
@@ -188,8 +191,7 @@ class Network(nn.Module):
         with torch.no_grad():
             for name, value in bare.body.maps.named_parameters():
                 value.copy_(maps.get_parameter(name)[:3])
-        bare.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
-        return bare.train(self.training).requires_grad_(maps.weight.requires_grad)
+        return to_channels_last(bare).train(self.training).requires_grad_(maps.weight.requires_grad)
 
     @property
     def device(self) -> torch.device:
@@ -251,6 +253,12 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.add(x, self.second(F.relu(self.first(x))))
+
+
+def to_channels_last(module: M) -> M:
+    """The module itself, with its channels last in memory: a sixth faster on a CPU, and what tensor cores want."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
+    return module
 
 
 def blocks(network: Network) -> dict[str, Residual]:

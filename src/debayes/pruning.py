@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from debayes import centring, data, files, image, judging, tiles, weights
-from debayes.model import Network, Residual, UNet
+from debayes.model import Network, Residual, UNet, to_channels_last
 from debayes.recipe import Recipe
 
-# A channel does nothing if less than this share of its values is above 0.
-SILENT = 1e-4
+# A channel is idle if less than this share of its values is above 0: a tenth of what `centring` calls silent.
+IDLE = 1e-4
 
 # How many patches are looked at at once.
 BATCH = 8
@@ -41,16 +41,16 @@ def prune_file(
     """Write a model without what does nothing on so many patches of its recipe, and say what that changed."""
     files.check_target(target)
     card, network = weights.read_card(model), weights.load(model, device=device)
-    domain = card.recipe.get("noise", {}).get("domain", "srgb")
-    if recipe.noise.domain != domain:
-        raise ValueError(f"{model} was trained in the domain {domain!r}: give its recipe, not one of another")
+    _body(network)  # what cannot be pruned is said now, not after minutes
+    if recipe.noise.domain != card.domain:
+        raise ValueError(f"{model} was trained in the domain {card.domain!r}: give its recipe, not one of another")
     sources = [root / name for name in recipe.data.train]
     store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=recipe.optimizer.seed)
     judges = image.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
     shelf = tiles.Shelf(store, stay=recipe.data.stay, step=0, device=network.device)
     generator = torch.Generator(network.device)
     stride = network.config.stride
-    raw, side, steps = domain == "raw", recipe.optimizer.patch // stride * stride, -(-patches // BATCH)
+    raw, side, steps = card.domain == "raw", recipe.optimizer.patch // stride * stride, -(-patches // BATCH)
 
     def mosaics() -> Iterable[Tensor]:
         for step in range(steps):
@@ -60,7 +60,7 @@ def prune_file(
                 progress((step + 1) / steps)
 
     activity = centring.measure_activity(network, mosaics())
-    silent = torch.cat([shares < SILENT for shares in activity.values()]).tolist() if activity else []
+    idle = [share < IDLE for shares in activity.values() for share in shares.tolist()]
     pruned = prune(network, activity)
     judge = judging.judge_raw if raw else judging.judge
     before, after = (judge(each, judges) if judges else None for each in (network, pruned))
@@ -72,8 +72,8 @@ def prune_file(
     return {
         "model": str(model),
         "written": str(target),
-        "channels": len(silent),
-        "silent": sum(silent),
+        "channels": len(idle),
+        "idle": sum(idle),
         "parameters": [network.parameter_count, pruned.parameter_count],
         "kmac_per_pixel": [network.kmac_per_pixel, pruned.kmac_per_pixel],
         "val_psnr": [before, after],
@@ -81,21 +81,19 @@ def prune_file(
 
 
 def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network:
-    """A copy without the hidden channels that are silent by `centring.measure_activity`, if a block has enough."""
-    if not isinstance(network.body, UNet):
-        raise ValueError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
+    """A copy without the hidden channels that are idle by `centring.measure_activity`, if a block has enough."""
     chosen = {name: _choose(shares) for name, shares in activity.items()}
     counts = iter([len(channels) for channels in chosen.values()])
     hidden = [next(counts) if given else 0 for _, stack in network.config.stacks for given in stack]
     full = hidden == [width for width, stack in network.config.stacks for _ in stack]
     slim = Network(replace(network.config, hidden=() if full else tuple(hidden)))
-    assert isinstance(slim.body, UNet)
     inside = tuple(f"{name}." for name in chosen)
     plain = {name: t for name, t in network.state_dict().items() if not name.startswith(inside)}
     slim.to(network.device).eval().requires_grad_(False).load_state_dict(plain, strict=False)
     picked = iter(chosen.values())
-    for stack, new, before in zip(_stacks(network.body), _stacks(slim.body), _feeders(slim.body), strict=True):
-        fresh = iter(new)
+    old, new = _body(network), _body(slim)
+    for stack, slimmer, before in zip(_stacks(old), _stacks(new), _feeders(new), strict=True):
+        fresh = iter(slimmer)
         for block in stack:
             channels = next(picked)
             if len(channels):
@@ -105,15 +103,21 @@ def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network
             else:
                 assert block.second.bias is not None
                 _add(before, block.second.bias)
-    slim.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
-    return slim
+    return to_channels_last(slim)
 
 
 def _choose(shares: Float[Tensor, " c"]) -> Int[Tensor, " d"]:
     """The channels that a block keeps, by how much of each is above 0."""
-    needed = int((shares >= SILENT).sum())
+    needed = int((shares >= IDLE).sum())
     room = max(LEAST, 1 << (needed - 1).bit_length()) if needed else 0
     return shares.argsort(descending=True)[:room].sort().values
+
+
+def _body(network: Network) -> UNet:
+    """The body of a network that has blocks to prune."""
+    if not isinstance(network.body, UNet):
+        raise ValueError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
+    return network.body
 
 
 def _stacks(body: UNet) -> list[list[Residual]]:

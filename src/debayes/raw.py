@@ -160,7 +160,7 @@ def _unpack(name: str, data: bytes) -> Iterator[Any]:
 
     try:
         with rawpy.imread(BytesIO(data)) as shot:
-            shot.raw_image  # noqa: B018 - decodes the photosites, or says that it cannot
+            _ = shot.raw_image  # decodes the photosites, or says that it cannot
             yield shot
     except rawpy.LibRawFileUnsupportedError:
         raise ValueError(f"{name} is no camera raw that LibRaw {_version()} can read") from None

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._dynamo import mark_static_address
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from debayes import centring, data, files, image, judging, loss, tiles, weights
-from debayes.model import Config, Network, blocks
+from debayes.model import Config, Network, blocks, to_channels_last
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Optimizer, Recipe
@@ -101,8 +100,7 @@ def train(
     network = Network(recipe.network)
     if recipe.start:
         _start_from(recipe.start, network)
-    network.to(device).train()
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
+    to_channels_last(network).to(device).train()
     averaged = deepcopy(network).requires_grad_(False)
     optimizers = _optimizers(network, optimizer)
     step, spent, usual = 0, 0.0, torch.zeros((), device=device)
@@ -225,8 +223,8 @@ def train(
             each.step()
         centring.keep_levels(middles, levels)
         keep = min(optimizer.average, (step + 1) / (step + 10))
-        update = get_ema_multi_avg_fn(keep)  # type: ignore[no-untyped-call]
-        update(list(averaged.parameters()), list(network.parameters()), step)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - keep)
         step += 1
         pending = pending + objective.detach()
 
@@ -295,9 +293,9 @@ def _start_from(model: str, network: Network) -> None:
     alike = {name for name in wanted if not name.startswith(new)} == set(given)
     same = _without_blocks(start.config) == _without_blocks(network.config)
     if not (same and alike and all(wanted[name].shape == given[name].shape for name in given)):
-        ours, theirs = asdict(network.config), asdict(start.config)
+        ours, theirs = (json.loads(json.dumps(asdict(each.config))) for each in (network, start))
         differences = "; ".join(
-            f"{key} {value} there, {ours[key]} here" for key, value in theirs.items() if value != ours[key]
+            f"{key} = {value} there, {ours[key]} here" for key, value in theirs.items() if value != ours[key]
         )
         raise ValueError(
             f"the recipe's network is not that of {model}, which it starts from, nor that with more blocks "
