@@ -85,6 +85,27 @@ def test_a_share_of_the_patches_is_drawn() -> None:
     assert 0.67 < float(kept.float().mean()) < 0.73
 
 
+def test_enlarged_pictures_show_their_middle() -> None:
+    """A smooth wave enlarged t times is the wave at c + (x - c) / t, c the middle; once as large it is itself."""
+    y, x = torch.meshgrid(torch.arange(20.0), torch.arange(24.0), indexing="ij")
+
+    def wave(times: float) -> torch.Tensor:
+        row, column = 9.5 + (y - 9.5) / times, 11.5 + (x - 11.5) / times
+        return (0.5 + 0.4 * torch.sin(0.4 * row + 0.2 * column)).expand(1, 3, 20, 24)
+
+    found = data.enlarge(wave(1.0).expand(2, 3, 20, 24), torch.tensor((1.0, 1.6)))
+    torch.testing.assert_close(found[:1], wave(1.0))
+    torch.testing.assert_close(found[1:], wave(1.6), rtol=0, atol=0.015)  # no cubic is the wave
+
+
+def test_a_share_of_the_patches_is_enlarged() -> None:
+    """enlarged = 0.4 changes that share of the patches, and not the others."""
+    tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    uniform, _ = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
+    plain, enlarged = (data.cut(tiles, uniform, 8, enlarged=share) for share in (0.0, 0.4))
+    assert 0.37 < float((enlarged != plain).flatten(1).any(1).float().mean()) < 0.43
+
+
 def test_softened_pictures_keep_their_brightness() -> None:
     """Colours are blurred as SciPy's binomial filters blur, times the strength; the Rec. 601 brightness stays."""
     generator = torch.Generator().manual_seed(0)

@@ -117,6 +117,26 @@ def test_replayed_steps_are_the_body(config: str) -> None:
         torch.testing.assert_close(run(planes), stages.fold(network)(planes), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("tail", [16, 64])
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
+    """What torch.compile is given for a GPU, taps summed last and a bias carried by ones, is what the body does,
+    at the border too; of an image alone, whose last convolution is then split, and of all maps, where it is not."""
+    network = untrained(Config("unet", widths=(16, 24), blocks=1, bottom_blocks=1, tail=tail, tail_blocks=blocks))
+    with torch.no_grad():
+        network.body.head.bias.normal_()
+    planes = noisy(1, 4, 16, 24)
+    for each in (network, network.beheaded()):
+        run = replay.build(exchange.trace_folded(each, late=True), torch.float32, merged=True)
+        torch.testing.assert_close(run(planes), stages.fold(each)(planes), rtol=1e-4, atol=1e-5)
+
+
+def test_interpolation_for_compilers_is_the_interpolation() -> None:
+    """Written with shifts and choices, it is the convolution of `cfa.interpolate`, at the border too."""
+    mosaic = noisy(2, 1, 10, 14)
+    torch.testing.assert_close(replay.interpolate(mosaic), cfa.interpolate(mosaic))
+
+
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
     steps = exchange.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps

@@ -30,9 +30,12 @@ class Batch:
 
 
 # Random numbers that a grating is made of, and a patch beside its noise: tile, place (2), symmetry (3), noise
-# levels, how soft its colours are, whether it is a grating, the grating.
+# levels, how much it is enlarged, how soft its colours are, whether it is a grating, the grating.
 GRATING_DRAWS = 13
-PATCH_DRAWS = 6 + noise.MAP_DRAWS + 2 + GRATING_DRAWS
+PATCH_DRAWS = 6 + noise.MAP_DRAWS + 3 + GRATING_DRAWS
+
+# How much larger patches that are enlarged become at most.
+LARGEST = 1.7
 
 
 def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3 {size} {size}"]:
@@ -56,6 +59,18 @@ def draw_gratings(draws: Float[Tensor, "b 13"], size: int) -> Float[Tensor, "b 3
     crossed = stripes * wave(y * cosine - x * sine, phase2, pitch2)
     share = 0.5 + 0.5 * torch.where(weave < 0.3, crossed, stripes).unsqueeze(1)
     return first + (second - first) * share
+
+
+def enlarge(picture: Float[Tensor, "b 3 h w"], times: Float[Tensor, " b"]) -> Float[Tensor, "b 3 h w"]:
+    """The middle of the pictures, enlarged (bicubic) to their size.
+
+    Tiles are photographs made small, chosen for their detail: sharper than most pictures are at full size.
+    """
+    height, width = picture.shape[-2:]
+    y, x = (torch.linspace(-1, 1, size, device=picture.device) / times[:, None] for size in (height, width))
+    places = torch.stack((x[:, None, :].expand(-1, height, -1), y[:, :, None].expand(-1, -1, width)), -1)
+    found = F.grid_sample(picture, places, mode="bicubic", padding_mode="border", align_corners=True)
+    return found.clamp(0, 1)
 
 
 def soften(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]) -> Float[Tensor, "b 3 h w"]:
@@ -96,7 +111,8 @@ def make(
     """A batch as a recipe wants it, of what `draw` gave."""
     levels, gratings = recipe.noise, recipe.data.gratings
     if levels.domain == "raw":
-        return make_raw_batch(tiles, uniform, normal, high=levels.high / 255, gratings=gratings)
+        enlarged = recipe.data.enlarged
+        return make_raw_batch(tiles, uniform, normal, high=levels.high / 255, enlarged=enlarged, gratings=gratings)
     return make_batch(
         tiles,
         uniform,
@@ -104,6 +120,7 @@ def make(
         low=levels.low / 255,
         high=levels.high / 255,
         varying=levels.varying,
+        enlarged=recipe.data.enlarged,
         softened=recipe.data.softened,
         gratings=gratings,
     )
@@ -117,16 +134,17 @@ def make_batch(
     low: float,
     high: float,
     varying: float,
+    enlarged: float = 0.0,
     softened: float = 0.0,
     gratings: float = 0.0,
 ) -> Batch:
     """Patches of the tiles through one of the eight symmetries, with a mosaic noisy as `noise.level_maps`.
 
-    Of a share `softened` of them the colours are blurred; a share `gratings` is `draw_gratings` instead. A pure
-    function of what `draw` gave, so that a training step can be compiled around it.
+    `enlarged`, `softened` and `gratings` are those of `cut`. A pure function of what `draw` gave, so that a
+    training step can be compiled around it.
     """
     patch = normal.shape[-1]
-    target = cut(tiles, uniform, patch, softened=softened, gratings=gratings)
+    target = cut(tiles, uniform, patch, enlarged=enlarged, softened=softened, gratings=gratings)
     levels = noise.level_maps(
         uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
     )
@@ -140,13 +158,14 @@ def make_raw_batch(
     normal: Float[Tensor, "b 2 patch patch"],
     *,
     high: float,
+    enlarged: float = 0.0,
     gratings: float = 0.0,
 ) -> Batch:
     """Patches as simulated camera raws in the domain of `bridge`: `camera.shoot` with photon noise up to `high`.
 
     The curve's offset is that of the true noise, up to a third off, as an estimate may be.
     """
-    picture = cut(tiles, uniform[:, :PATCH_DRAWS], normal.shape[-1], gratings=gratings)
+    picture = cut(tiles, uniform[:, :PATCH_DRAWS], normal.shape[-1], enlarged=enlarged, gratings=gratings)
     shot = camera.shoot(picture, uniform[:, PATCH_DRAWS:], normal, high=high)
     error = 2 * uniform[:, 6, None, None, None] - 1  # the numbers of the level maps are free here
     offset = bridge.offset(shot.gain, shot.floor) * 1.33**error
@@ -160,12 +179,14 @@ def cut(
     uniform: Float[Tensor, "b m"],
     patch: int,
     *,
+    enlarged: float = 0.0,
     softened: float = 0.0,
     gratings: float = 0.0,
 ) -> Float[Tensor, "b 3 {patch} {patch}"]:
     """Patches of the tiles through one of the eight symmetries, or gratings, 0 = black and 1 = white.
 
-    A share `softened` has softer colours, by strengths from 0 to 1.
+    A share `enlarged` is enlarged, by factors from 1 to `LARGEST`; a share `softened` has softer colours, by
+    strengths from 0 to 1; a share `gratings` is `draw_gratings` instead.
     """
     n, size = tiles.shape[:2]
     steps = torch.arange(patch, device=tiles.device)
@@ -178,6 +199,9 @@ def cut(
     cut = tiles[integer(0, n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
     turned = torch.where(uniform[:, 5, None, None, None] < 0.5, cut, cut.mT)
     target = turned.float() / 255
+    if enlarged:
+        more = (1 - uniform[:, -GRATING_DRAWS - 3] / enlarged).clamp_min(0)
+        target = torch.where(more[:, None, None, None] > 0, enlarge(target, 1 + (LARGEST - 1) * more), target)
     if softened:
         target = soften(target, (1 - uniform[:, -GRATING_DRAWS - 2, None, None, None] / softened).clamp_min(0))
     if gratings:

@@ -27,6 +27,9 @@ class Data:
     """How many tiles lie on the device at once, 18 GiB of the usual size. If there are more, they take turns."""
     stay: int = 2000
     """How many steps each turn lasts."""
+    enlarged: float = 0.0
+    """The share of patches that are enlarged, up to `data.LARGEST` times, and so less sharp: photographs made small
+    are sharper than most pictures."""
     softened: float = 0.0
     """The share of patches whose colours are blurred and their brightness not, as in most JPEGs and film scans
     ("srgb"); see `data.soften`."""
@@ -141,6 +144,7 @@ class Recipe:
             ("data.tile", data.tile, 2, inf),
             ("data.hold", data.hold, 1, inf),
             ("data.stay", data.stay, 1, inf),
+            ("data.enlarged", data.enlarged, 0, 1),
             ("data.softened", data.softened, 0, 1),
             ("data.gratings", data.gratings, 0, 1),
             ("noise.low", noise.low, 0, inf),

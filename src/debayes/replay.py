@@ -1,14 +1,17 @@
 """A network's steps replayed in half precision, each convolution in one kernel with what follows it.
 
 On a GPU a pass over features that adds a bias, or rectifies, takes half as long as the convolution before it: cuDNN
-does both on the way. What is left for other passes torch.compile makes one of.
+does both on the way. What is left for other passes torch.compile makes few of, if it is given what it can merge:
+`interpolate`, and `build` with `merged`.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from debayes import graph
@@ -16,6 +19,12 @@ from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
+
+# Taps of a 3x3 convolution.
+TAPS = 9
+
+# Channels come in multiples of these: what matrix units read at once, and what memory does.
+LANES, SECTOR = 8, 16
 
 
 @dataclass(frozen=True)
@@ -45,21 +54,49 @@ def join(steps: tuple[Step, ...]) -> list[Step | Joined]:
     return joined
 
 
-def build(steps: Graph, dtype: torch.dtype) -> Callable[..., Tensor]:
-    """What does the steps: takes their inputs, of any type, and gives their only output."""
+def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable[..., Tensor]:
+    """What does the steps: takes their inputs, of any type, and gives their only output.
+
+    With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
+    with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
+    the weight of a channel of ones; and channels of zeros come without a convolution.
+    """
     todo = join(steps.steps)
     (output,) = steps.outputs
+    plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
+    split = {s.output for s in plain[-1:] if TAPS * len(s.bias) <= s.weight.shape[1]}
+    with_ones = {s.output for s in plain if _takes_ones(s)}
+    padding = {s.output for s in plain if _only_pads(s)}
     arrays: dict[str, tuple[Tensor, Tensor]] = {}
     for step in todo:
         convolution = step.convolution if isinstance(step, Joined) else step
         if isinstance(convolution, Convolution):
-            lack = max(0, FILTERS - len(convolution.bias)) if convolution.output == output else 0
-            weight = F.pad(convolution.weight, (0, 0, 0, 0, 0, 0, 0, lack))
-            bias = F.pad(convolution.bias, (0, lack))
+            weight, bias = convolution.weight, convolution.bias
+            if convolution.output in split:
+                weight = _split(weight)
+            elif convolution.output in with_ones:
+                weight = _append_bias(weight, bias)
+            elif convolution.output == output:
+                lack = max(0, FILTERS - len(bias))
+                weight, bias = F.pad(weight, (0, 0, 0, 0, 0, 0, 0, lack)), F.pad(bias, (0, lack))
             layout = torch.channels_last
             arrays[convolution.output] = (weight.to(dtype).contiguous(memory_format=layout), bias.to(dtype))
     last = {name: i for i, step in enumerate(todo) for name in _inputs(step)}
     sizes = {s.output: len(s.bias) for s in steps.steps if isinstance(s, Convolution)}
+
+    def convolve(step: Convolution, x: Tensor) -> Tensor:
+        weight, bias = arrays[step.output]
+        if step.output in split:
+            return _add_taps(F.conv2d(x, weight).float(), sizes[step.output]) + bias.view(-1, 1, 1)
+        if step.rectified:
+            rectified: Tensor = _rectified(x, weight, bias, step.stride, step.padding)
+            return rectified
+        if step.output in padding:
+            return F.pad(x, (0, 0, 0, 0, 0, len(bias) - x.shape[1]))
+        if step.output in with_ones:
+            return F.conv2d(_append_ones(x), weight, None, step.stride, step.padding)
+        # The bias is added with what follows: cuDNN would need a pass of its own for it.
+        return F.conv2d(x, weight, None, step.stride, step.padding) + bias.view(-1, 1, 1)
 
     def run(*inputs: Tensor) -> Tensor:
         layout = torch.channels_last
@@ -73,20 +110,15 @@ def build(steps: Graph, dtype: torch.dtype) -> Callable[..., Tensor]:
                 x, other = values[step.convolution.input], values[step.other]
                 result = _rectified_sum(x, weight, bias, other, step.convolution.stride, step.convolution.padding)
             elif isinstance(step, Convolution):
-                weight, bias = arrays[step.output]
-                x = values[step.input]
-                if step.rectified:
-                    result = _rectified(x, weight, bias, step.stride, step.padding)
-                else:
-                    # The bias is added with what follows: cuDNN would need a pass of its own for it.
-                    result = F.conv2d(x, weight, None, step.stride, step.padding) + bias.view(-1, 1, 1)
-                result = result[:, : sizes[step.output]]
+                result = convolve(step, values[step.input])[:, : sizes[step.output]]
             elif isinstance(step, Sum):
                 result = values[step.inputs[0]] + values[step.inputs[1]]
             elif isinstance(step, Rectifier):
                 result = F.relu(values[step.input])
             elif isinstance(step, Shuffle):
-                result = F.pixel_shuffle(values[step.input], 2).contiguous(memory_format=layout)
+                result = F.pixel_shuffle(values[step.input], 2)
+                if step.output != output:
+                    result = result.contiguous(memory_format=layout)
             else:
                 result = torch.cat([values[name] for name in step.inputs], 1)
             values[step.output] = result
@@ -96,6 +128,66 @@ def build(steps: Graph, dtype: torch.dtype) -> Callable[..., Tensor]:
         return values[output]
 
     return run
+
+
+def interpolate(mosaic: Float[Tensor, "b 1 h w"]) -> Float[Tensor, "b 3 h w"]:
+    """`cfa.interpolate` of an RGGB mosaic in operations that torch.compile merges with what they are for."""
+    height, width = mosaic.shape[-2:]
+    padded = F.pad(mosaic, (1, 1, 1, 1), mode="reflect")
+
+    def at(row: int, column: int) -> Tensor:
+        return padded[..., row : row + height, column : column + width]
+
+    beside, above = (at(1, 0) + at(1, 2)) / 2, (at(0, 1) + at(2, 1)) / 2
+    corners, around = (at(0, 0) + at(0, 2) + at(2, 0) + at(2, 2)) / 4, (beside + above) / 2
+    row, column = torch.arange(height, device=mosaic.device)[:, None], torch.arange(width, device=mosaic.device)
+    odd_row, odd_column = row % 2 == 1, column % 2 == 1
+    red = torch.where(odd_row, torch.where(odd_column, corners, above), torch.where(odd_column, beside, mosaic))
+    green = torch.where((row + column) % 2 == 0, around, mosaic)
+    blue = torch.where(odd_row, torch.where(odd_column, mosaic, beside), torch.where(odd_column, above, corners))
+    return torch.cat((red, green, blue), 1)
+
+
+def _split(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "n i 1 1"]:
+    """The filters of a convolution as ones of a single pixel, a tap after the other, and some of zeros."""
+    taps = weight.permute(2, 3, 0, 1).flatten(0, 2)
+    return F.pad(taps, (0, 0, 0, -len(taps) % SECTOR))[:, :, None, None]
+
+
+def _add_taps(products: Float[Tensor, "b n h w"], filters: int) -> Float[Tensor, "b {filters} h w"]:
+    """What a 3x3 convolution gives, of what `_split` filters gave."""
+    height, width = products.shape[-2:]
+    padded = F.pad(products, (1, 1, 1, 1))
+    taps = (
+        padded[:, i * filters : (i + 1) * filters, i // 3 : i // 3 + height, i % 3 : i % 3 + width]
+        for i in range(TAPS)
+    )
+    return functools.reduce(torch.add, taps)
+
+
+def _takes_ones(step: Convolution) -> bool:
+    """Whether a convolution has so few inputs that there is room for one more."""
+    return step.weight.shape[1] < LANES and step.weight.shape[2] > 1
+
+
+def _append_bias(weight: Float[Tensor, "o i k k"], bias: Float[Tensor, " o"]) -> Float[Tensor, "o 8 k k"]:
+    """Filters for `_append_ones`: the middle tap of the ones is the bias, which no border reaches."""
+    inputs, middle = weight.shape[1], weight.shape[2] // 2
+    grown = F.pad(weight, (0, 0, 0, 0, 0, LANES - inputs))
+    grown[:, inputs, middle, middle] = bias
+    return grown
+
+
+def _append_ones(x: Float[Tensor, "b i h w"]) -> Float[Tensor, "b 8 h w"]:
+    """The channels, one of ones, and zeros up to a full number."""
+    ones = F.pad(torch.ones_like(x[:, :1]), (0, 0, 0, 0, 0, LANES - 1 - x.shape[1]))
+    return torch.cat((x, ones), 1).contiguous(memory_format=torch.channels_last)
+
+
+def _only_pads(step: Convolution) -> bool:
+    """Whether all that a convolution does is to give channels of zeros beside its input."""
+    same = torch.eye(*step.weight.shape[:2])[:, :, None, None]
+    return step.stride == 1 and torch.equal(step.weight.cpu(), same) and not step.bias.any()
 
 
 def _inputs(step: Step | Joined) -> tuple[str, ...]:

@@ -122,8 +122,8 @@ def table3(bench: Bench) -> Page:
         "squared error, at sigma 10.",
         [
             "The paper's network, two groups of three residual dense blocks, trained twice on the same tiles "
-            "for the same time side by side on one device (recipes/paper-elbo-first.toml, then paper-elbo.toml, "
-            "and so for MSE); shipped as paper and paper-mse.",
+            "for the same time side by side on one device (recipes/paper-elbo-first.toml, paper-elbo-second.toml "
+            "and paper-elbo.toml, and so for MSE); shipped as paper and paper-mse.",
         ],
         [
             f"{data}: ELBO against MSE {_mean(scores['ELBO', at]) - _mean(scores['MSE', at]):+.2f} dB."
