@@ -64,7 +64,7 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable
     todo = join(steps.steps)
     (output,) = steps.outputs
     plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
-    split = {s.output for s in plain[-1:] if TAPS * len(s.bias) <= s.weight.shape[1]}
+    split = {s.output for s in plain[-1:] if _splits(s)}
     with_ones = {s.output for s in plain if _takes_ones(s)}
     padding = {s.output for s in plain if _only_pads(s)}
     arrays: dict[str, tuple[Tensor, Tensor]] = {}
@@ -146,6 +146,11 @@ def interpolate(mosaic: Float[Tensor, "b 1 h w"]) -> Float[Tensor, "b 3 h w"]:
     green = torch.where((row + column) % 2 == 0, around, mosaic)
     blue = torch.where(odd_row, torch.where(odd_column, mosaic, beside), torch.where(odd_column, above, corners))
     return torch.cat((red, green, blue), 1)
+
+
+def _splits(step: Convolution) -> bool:
+    """Whether all taps of a convolution together are no more than its inputs."""
+    return step.weight[0, 0].numel() == TAPS and TAPS * len(step.bias) <= step.weight.shape[1]
 
 
 def _split(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "n i 1 1"]:
