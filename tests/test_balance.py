@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from debayes import cfa
-from debayes.balance import Balance
+from debayes.balance import MOST, Balance
 
 
 def gather(picture: torch.Tensor, mosaic: torch.Tensor, pattern: str, limit: float = 1.0) -> Balance:
@@ -29,6 +29,20 @@ def test_a_cast_is_taken_away(pattern: str) -> None:
     better = gather(wrong, mosaic, pattern).correct(wrong, 0)
     assert torch.allclose(better.mean((1, 2)), truth.mean((1, 2)), atol=2e-4)
     assert float((better - truth).abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("pattern", cfa.PATTERNS)
+def test_pixels_between_the_photosites_count(pattern: str) -> None:
+    """A picture that is right where a colour was measured and a little too bright elsewhere gets the right mean; of
+    stripes as fine as the grid, which look like that, next to nothing is taken."""
+    truth = torch.full((3, 300, 400), 0.02)
+    others = torch.ones(3, 300, 400)
+    for i in range(3):
+        others[i] -= cfa.mosaic(torch.eye(3)[i].view(3, 1, 1).expand(3, 300, 400), pattern)[0]
+    bright, striped = truth + 1e-4 * others, truth + 0.1 * others
+    better, kept = (gather(p, cfa.mosaic(truth, pattern), pattern).correct(p, 0) for p in (bright, striped))
+    assert torch.allclose(better.mean((1, 2)), truth.mean((1, 2)), atol=1e-6)
+    assert float((kept - striped).abs().max()) <= MOST + 1e-7
 
 
 def test_pieces_and_strips_are_the_whole() -> None:

@@ -67,6 +67,22 @@ def test_plan_refuses(folder: Path) -> None:
         batch.plan([folder / "a.dng", folder / "below" / "a.dng"], folder, ".dng")
 
 
+def test_a_file_that_may_not_be_read_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named with the system's reason, and the others are developed."""
+    jobs = batch.plan([folder], folder / "out", ".dng")
+    forbidden, read = jobs[0].source, Path.read_bytes
+
+    def guarded(path: Path) -> bytes:
+        if path == forbidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", guarded)
+    outcomes = {o.job.source: o for o in batch.run(jobs, "raw-s", Settings())}
+    assert outcomes[forbidden].error == f"{forbidden}: Permission denied"
+    assert any(o.answer for o in outcomes.values())
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
     """Each bad file has its sentence, the others are developed; the second time they are there already."""

@@ -344,6 +344,7 @@ BAD_INPUT = {
     "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits a sample, not 16"),
     "a wrong tile": (["restore", "M", "-o", "out.png", "--tile", "0"], "1 or more photosites"),
     "an unknown engine": (["restore", "M", "-o", "out.png", "--engine", "turbo"], "there is no engine 'turbo'"),
+    "noise of a raw": (["simulate", "color.png", "-o", "s", "--to", "dng", "--sigma", "20"], "that of its --iso"),
     "an unknown runtime": (["export", "wild-s", "-o", "a.onnx", "--to", "tflite"], "exported to onnx or ncnn"),
     "an absent device": (["restore", "M", "-o", "out.png", "--device", "tpu"], "not on this machine"),
     "levels in the wrong order": (["restore", "M", "-o", "out.png", "--white", "-1"], "must be above"),

@@ -102,6 +102,20 @@ def test_render_keeps_hue_and_fades_to_white() -> None:
     assert bool((color.render(-orange, gains, identity) == 0).all())
 
 
+def test_blown_colours_pale_gradually() -> None:
+    """A ramp of blue up to four times what blows its photosites, which clip: it becomes paler without a jump, and
+    where all colours are blown it is white; with one blown it is still blue."""
+    gains = (2.0, 1.0, 1.5)
+    light = torch.linspace(0.05, 8, 400) * torch.tensor([0.15, 0.3, 0.9]).view(3, 1)
+    camera = (light / torch.tensor(gains).view(3, 1)).clamp_max(1).view(3, 1, 400)
+    shown = color.render(camera, gains, color.SRGB_FROM_XYZ.float())[:, 0]
+    assert float(shown.diff(dim=1).abs().max()) < 0.06
+    assert float(shown[:, -1].min()) > 0.98
+    only_blue = int((camera[2, 0] >= 1).nonzero()[0])
+    assert float(camera[:2, 0, only_blue].max()) < 0.6
+    assert float(shown[0, only_blue]) < 0.75 < float(shown[2, only_blue])
+
+
 def test_bright_colours_keep_their_colour() -> None:
     """What no photosite has blown stays as saturated as it was while it is brightened to white and one stop more;
     at eight times white it is white."""

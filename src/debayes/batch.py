@@ -169,6 +169,8 @@ def _attempt(job: Job, step: Callable[[], Any]) -> Any:
         return step()
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.filename and error.strerror:  # without its number
+            words = f"{error.filename}: {error.strerror}"
         return Outcome(job, error=words if str(job.source) in words else f"{job.source}: {words}")
 
 

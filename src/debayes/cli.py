@@ -74,7 +74,7 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except (typer.Abort, KeyboardInterrupt):
-        again = ": start it again to go on where it was" if sys.argv[1:2] == ["reproduce"] else ""
+        again = ": start it again to go on where it was" if sys.argv[1:2] in (["develop"], ["reproduce"]) else ""
         sys.stderr.write(f"debayes: stopped{again}\n")
         sys.exit(130)
     except Exception as error:

@@ -75,15 +75,17 @@ def render(
     """A picture to look at, in [0, 1], of linear camera colours: the only place where anything is clipped.
 
     White balance, the camera's matrix, an exposure in stops, then a film-like curve of the brightest of the three
-    colours, which scales them alike and so keeps the hue. What is blown in the camera fades to white, and so does
-    what is too bright to be shown in its colour.
+    colours, which scales them alike and so keeps the hue. Where the camera is blown, colours fade to white as the
+    least of them comes near it: all blown is white, a bright blue with one colour blown stays blue. What is too
+    bright to be shown in its colour fades to white too.
     """
     balanced = camera * torch.tensor(gains).view(3, 1, 1)
     linear = torch.einsum("ij,jhw->ihw", from_camera(matrix, space), balanced) * 2**exposure
     brightest = linear.amax(0).clamp_min(1e-6)
     shown = tone(brightest)
     hued = linear * (shown / brightest)
-    fading = torch.maximum(_step(camera.amax(0), 0.9, 1.0), _step(brightest, 1.0, MOST))
+    blown = _step(camera.amax(0), 0.9, 1.0) * _step(balanced.amin(0), 0.5, 1.0)
+    fading = torch.maximum(blown, _step(brightest, 1.0, MOST))
     return encode_srgb(torch.lerp(hued, shown.expand_as(hued), fading).clamp(0, 1))
 
 

@@ -25,9 +25,14 @@ from debayes.options import (
 if TYPE_CHECKING:
     from debayes.batch import Outcome
 
+# How far apart the seeds of two simulations are: a picture of one has other noise than any picture of another.
+SEEDS = 1_000_003
+
 
 def develop(
-    photos: Annotated[list[Path], typer.Argument(help="Camera raws, or folders of them.", show_default=False)],
+    photos: Annotated[
+        list[Path], typer.Argument(help="Camera raws, or folders of them.", show_default=False, readable=False)
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +96,7 @@ def develop(
     from debayes import batch, cfa, color, darkroom
     from debayes.terminal import batch_bar
 
+    to = {"jpg": "jpeg", "tif": "tiff"}.get(to, to)
     if to not in darkroom.FORMATS:
         raise ValueError(f"pictures are developed to {', '.join(darkroom.FORMATS)}, not {to!r}")
     if space not in color.SPACES:
@@ -99,10 +105,10 @@ def develop(
         raise ValueError("--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg")
     if pattern is not None:
         cfa.check_pattern(pattern.upper())
-    if output is not None:
-        make_folder(output)
     place = find_device(device)
     plan = batch.plan(photos, output, darkroom.FORMATS[to])
+    if output is not None:
+        make_folder(output)
     settings = darkroom.Settings(
         ensemble=ensemble,
         adapt=adapt,
@@ -212,10 +218,17 @@ def simulate(
     images: Annotated[list[Path], typer.Argument(help="Colour pictures.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")],
     pattern: Pattern = "RGGB",
-    noise: Annotated[str, typer.Option(help="gaussian, varying, uniform, poisson or brown.")] = "gaussian",
+    noise: Annotated[
+        str | None,
+        typer.Option(help="gaussian, varying, uniform, poisson or brown; not of a DNG.", show_default="gaussian"),
+    ] = None,
     sigma: Annotated[
-        float, typer.Option(help="Noise level in 1/255; the highest one of varying, the read noise of poisson.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            help="Noise level in 1/255; the highest one of varying, the read noise of poisson; not of a DNG.",
+            show_default="10",
+        ),
+    ] = None,
     gain: Annotated[
         float | None,
         typer.Option(help="What one photon adds to the signal, of poisson; white is 1.", show_default="0.002"),
@@ -246,6 +259,8 @@ def simulate(
         raise ValueError(f"mosaics are written to tiff, npy, png or dng, not {to!r}")
     if to != "dng" and (iso is not None or exposure is not None):
         raise ValueError(f"only a dng has an ISO speed and an exposure, not a {to}")
+    if to == "dng" and not (noise is None and sigma is None and gain is None):
+        raise ValueError("the noise of a dng is that of its --iso: leave --noise, --sigma and --gain out")
     targets = [output / (f"{path.stem}.dng" if to == "dng" else f"{path.stem}.mosaic.{to}") for path in images]
     if len(set(targets)) < len(targets):
         raise ValueError("two of the pictures have the same name: write them to different folders")
@@ -253,13 +268,14 @@ def simulate(
     answers = []
     with progress_bar("simulating") as progress:
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
-            cell, own = pattern.upper(), seed + i
+            cell, own = pattern.upper(), seed * SEEDS + i
             if to == "dng":
                 stops = exposure or 0.0
                 answers.append(simulate_raw(path, target, iso=iso or 1600.0, pattern=cell, stops=stops, seed=own))
             else:
+                kind, level = noise or "gaussian", 10.0 if sigma is None else sigma
                 answers.append(
-                    simulate_file(path, target, pattern=cell, kind=noise, sigma=sigma, gain=gain, seed=own)
+                    simulate_file(path, target, pattern=cell, kind=kind, sigma=level, gain=gain, seed=own)
                 )
             progress((i + 1) / len(images))
     names = [" ".join(w) if isinstance(w := answer["written"], list) else w for answer in answers]
