@@ -55,6 +55,18 @@ def test_plan(folder: Path) -> None:
     assert not any("debayes-debayes" in name for name in names)
 
 
+def test_folders_with_the_same_names(folder: Path, source: Path) -> None:
+    """As two memory cards have them: each gets a folder of its own below the output, if it must."""
+    for card in ("first", "second"):
+        (folder / card).mkdir()
+        (folder / card / "a.dng").write_bytes(source.read_bytes())
+    cards = [folder / "first", folder / "second"]
+    targets = [job.target for job in batch.plan(cards, folder / "out", ".dng")]
+    assert targets == [folder / "out" / card / "a-debayes.dng" for card in ("first", "second")]
+    (alone,) = batch.plan(cards[:1], folder / "out", ".dng")
+    assert alone.target == folder / "out" / "a-debayes.dng"
+
+
 def test_plan_refuses(folder: Path) -> None:
     """A folder without raws, and two raws for one file."""
     (folder / "none").mkdir()

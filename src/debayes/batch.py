@@ -52,34 +52,54 @@ class Outcome:
 def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]:
     """The jobs of files and folders: NAME-debayes.dng beside the raw, or below `output` as in the folder given.
 
-    Two raws of one name get their own ending into the picture's: a-nef-debayes.dng and a-dng-debayes.dng. What was
-    developed before is no raw, and is left out of folders. A folder without raws, among others, is a job that will
-    fail.
+    Two raws of one name get their own ending into the picture's: a-nef-debayes.dng and a-dng-debayes.dng. If two of
+    several folders have raws of the same name, the pictures of each go below `output` in a folder of its name. What
+    was developed before is no raw, and is left out of folders. A folder without raws, among others, is a job that
+    will fail.
     """
-    found: dict[Path, Path] = {}
-    for source in sources:
-        inside = raw.find(source) if source.is_dir() else []
-        if source.is_dir() and not inside and len(sources) == 1:
+    inside = {source: raw.find(source) if source.is_dir() else [] for source in sources}
+    for source, found in inside.items():
+        if source.is_dir() and not found and len(sources) == 1:
             raise ValueError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
-        for path in inside:
+    jobs = _jobs(inside, output, ending, apart=False)
+    if output is not None and _clash(jobs):
+        jobs = _jobs(inside, output, ending, apart=True)
+    if clash := _clash(jobs):
+        first, second = clash
+        raise ValueError(
+            f"{first.source} and {second.source} would be written to the same file, {first.target}: "
+            "give them different folders"
+        )
+    return jobs
+
+
+def _jobs(inside: dict[Path, list[Path]], output: Path | None, ending: str, *, apart: bool) -> list[Job]:
+    """The jobs of what was found inside of each source; with `apart`, each folder below `output` by itself."""
+    places: dict[Path, Path] = {}
+    for source, found in inside.items():
+        below = output / source.resolve().name if output is not None and apart else output
+        for path in found:
             if not path.stem.endswith(MARK):
-                found[path] = path.parent if output is None else output / path.parent.relative_to(source)
-        if not inside:
-            found[source] = source.parent if output is None else output
-    names = [(folder, path.stem) for path, folder in found.items()]
+                places[path] = path.parent if below is None else below / path.parent.relative_to(source)
+        if not found:
+            places[source] = source.parent if output is None else output
+    names = [(folder, path.stem) for path, folder in places.items()]
+    endings = [(folder, path.stem, path.suffix.lower()) for path, folder in places.items()]
     jobs = []
-    for (path, folder), name in zip(found.items(), names, strict=True):
-        own = f"-{path.suffix[1:].lower()}" if names.count(name) > 1 else ""
+    for (path, folder), name, full in zip(places.items(), names, endings, strict=True):
+        own = f"-{path.suffix[1:].lower()}" if names.count(name) > endings.count(full) else ""
         jobs.append(Job(path, folder / f"{path.stem}{own}{MARK}{ending}"))
-    by_target: dict[Path, Path] = {}
+    return jobs
+
+
+def _clash(jobs: Sequence[Job]) -> tuple[Job, Job] | None:
+    """Two jobs that would write the same file, if there are any."""
+    by_target: dict[Path, Job] = {}
     for job in jobs:
         if job.target in by_target:
-            raise ValueError(
-                f"{by_target[job.target]} and {job.source} would be written to the same file, {job.target}: "
-                "give them different folders"
-            )
-        by_target[job.target] = job.source
-    return jobs
+            return by_target[job.target], job
+        by_target[job.target] = job
+    return None
 
 
 def run(
