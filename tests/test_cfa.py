@@ -117,6 +117,16 @@ def test_interpolate_is_exact_on_ramps(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", cfa.PATTERNS)
+def test_interpolation_kernel_is_the_interpolation(pattern: str) -> None:
+    """What other runtimes convolve the planes with gives what `interpolate` gives, away from the border."""
+    mosaic = torch.rand(1, 1, 12, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    kernel = cfa.interpolation_kernel(pattern).double()
+    planes = torch.nn.functional.conv2d(cfa.pack(mosaic), kernel)
+    found = torch.nn.functional.pixel_shuffle(planes, 2)
+    torch.testing.assert_close(cfa.interpolate(mosaic, pattern)[..., 2:-2, 2:-2], found)
+
+
+@pytest.mark.parametrize("pattern", cfa.PATTERNS)
 def test_interpolate_ignores_autocast(pattern: str) -> None:
     """Inside a bfloat16 region the interpolation is still float32, bit for bit."""
     mosaic = random(1, 1, 10, 12, seed=0, dtype=torch.float32)

@@ -131,12 +131,6 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
         torch.testing.assert_close(run(planes), stages.fold(each)(planes), rtol=1e-4, atol=1e-5)
 
 
-def test_interpolation_for_compilers_is_the_interpolation() -> None:
-    """Written with shifts and choices, it is the convolution of `cfa.interpolate`, at the border too."""
-    mosaic = noisy(2, 1, 10, 14)
-    torch.testing.assert_close(replay.interpolate(mosaic), cfa.interpolate(mosaic))
-
-
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
     steps = exchange.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps

@@ -34,10 +34,9 @@ class Balance:
         """For a picture of this size; towards the limit, above which clipping has a mean, pixels count less."""
         self.rows, self.columns = -(-height // CELL), -(-width // CELL)
         self.limit = limit
-        self._sum = np.zeros((3, self.rows, self.columns))
-        self._count = np.zeros((3, self.rows, self.columns))
-        self._ahead = np.zeros((3, self.rows, self.columns))
-        self._looks = np.zeros((3, self.rows, self.columns))
+        # Of every cell: how much brighter the mosaic is than the picture, and how much brighter all pixels are than
+        # those that measured the colour; sums, and the weights that went into them.
+        self._sum, self._count, self._ahead, self._looks = np.zeros((4, 3, self.rows, self.columns))
         self._across: Tensor | None = None  # the means at every column, when they have been asked for
         self.width = width
 

@@ -14,7 +14,7 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-from debayes import darkroom, raw, weights
+from debayes import darkroom, files, raw, weights
 from debayes.darkroom import Settings
 from debayes.engine import Engine, prepare
 
@@ -188,9 +188,8 @@ def _attempt(job: Job, step: Callable[[], Any]) -> Any:
     try:
         return step()
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
-        words = " ".join(str(error).split()) or type(error).__name__
-        if isinstance(error, OSError) and error.filename and error.strerror:  # without its number
-            words = f"{error.filename}: {error.strerror}"
+        words = files.explain(error) if isinstance(error, OSError) else str(error)
+        words = " ".join(words.split()) or type(error).__name__
         return Outcome(job, error=words if str(job.source) in words else f"{job.source}: {words}")
 
 

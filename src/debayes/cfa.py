@@ -58,6 +58,11 @@ def unpack(planes: Float[Tensor, "*batch 4 h w"]) -> Float[Tensor, "*batch 1 2*h
     return F.pixel_shuffle(planes, 2)
 
 
+def _check_size(size: int) -> None:
+    if size < 2:
+        raise ValueError(f"a mosaic needs at least 2x2 photosites to be continued beyond its border, not {size}")
+
+
 def reflect(index: Int[Tensor, " n"], size: int) -> Int[Tensor, " n"]:
     """Indices folded into [0, size) by reflection about the border photosites.
 
@@ -67,8 +72,7 @@ def reflect(index: Int[Tensor, " n"], size: int) -> Int[Tensor, " n"]:
     >>> reflect(torch.arange(-3, 6), 3).tolist()
     [1, 2, 1, 0, 1, 2, 1, 0, 1]
     """
-    if size < 2:
-        raise ValueError(f"a mosaic needs at least 2x2 photosites to be continued beyond its border, not {size}")
+    _check_size(size)
     period = 2 * (size - 1)
     folded = index.remainder(period)
     return torch.minimum(folded, period - folded)
@@ -108,17 +112,30 @@ def align(mosaic: Float[Tensor, "*batch 1 h w"], pattern: str) -> Float[Tensor, 
 def interpolate(mosaic: Float[Tensor, "b 1 h w"], pattern: str = "RGGB") -> Float[Tensor, "b 3 h w"]:
     """The bilinear interpolation of a mosaic: the paper's x-tilde. Measured values are kept.
 
-    Runs as one small convolution over the four packed planes, always in the mosaic's own precision.
+    Sums and choices, no convolution: on a GPU those round to ten bits, and torch.compile merges these with what the
+    result is for. Borders are reflected.
     """
     height, width = mosaic.shape[-2:]
-    padded = pad(mosaic, 2, 2 + height % 2, 2, 2 + width % 2)
-    with torch.autocast(mosaic.device.type, enabled=False):
-        planes = F.conv2d(pack(padded), _INTERPOLATION[check_pattern(pattern)].to(mosaic))
-    return F.pixel_shuffle(planes, 2)[..., :height, :width]
+    _check_size(min(height, width))
+    padded = F.pad(mosaic, (1, 1, 1, 1), mode="reflect")
+
+    def at(row: int, column: int) -> Tensor:
+        return padded[..., row : row + height, column : column + width]
+
+    beside, above = (at(1, 0) + at(1, 2)) / 2, (at(0, 1) + at(2, 1)) / 2
+    corners, around = (at(0, 0) + at(0, 2) + at(2, 0) + at(2, 2)) / 4, (beside + above) / 2
+    down, right = red_offset(pattern)
+    row = torch.arange(down, down + height, device=mosaic.device)[:, None]
+    column = torch.arange(right, right + width, device=mosaic.device)
+    blue_row, blue_column = row % 2 == 1, column % 2 == 1
+    red = torch.where(blue_row, torch.where(blue_column, corners, above), torch.where(blue_column, beside, mosaic))
+    green = torch.where((row + column) % 2 == 0, around, mosaic)
+    blue = torch.where(blue_row, torch.where(blue_column, mosaic, beside), torch.where(blue_column, above, corners))
+    return torch.cat((red, green, blue), 1)
 
 
 def interpolation_kernel(pattern: str) -> Float[Tensor, "12 4 3 3"]:
-    """Weights (colour, y, x) <- (plane, cell row, cell column) of bilinear interpolation."""
+    """Weights (colour, y, x) <- (plane, cell row, cell column) of `interpolate`, for other runtimes."""
     kernel = torch.zeros(3, 2, 2, 4, 3, 3)
     for c, color in enumerate(COLORS):
         for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -128,9 +145,6 @@ def interpolation_kernel(pattern: str) -> Float[Tensor, "12 4 3 3"]:
                     if pattern[2 * v + u] == color:
                         kernel[c, y, x, 2 * v + u, row + 1, column + 1] = weight
     return kernel.view(12, 4, 3, 3)
-
-
-_INTERPOLATION = {pattern: interpolation_kernel(pattern) for pattern in PATTERNS}
 
 
 @dataclass(frozen=True)

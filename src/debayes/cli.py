@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from debayes import engineering, photography, research
+from debayes import engineering, files, photography, research
 
 app = typer.Typer(
     name="debayes",
@@ -90,9 +90,9 @@ def _explain(error: Exception) -> str | None:
     """The sentence for an error that a user can put right, none for ours."""
     if hasattr(error, "format_message"):  # typer's own: an option that is unknown, missing or of the wrong kind
         return f"{error.format_message().rstrip('.')} (see --help)"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'a file'}: {error.strerror}"
-    if isinstance(error, ValueError | OSError | FloatingPointError | ModuleNotFoundError):
+    if isinstance(error, OSError):
+        return files.explain(error)
+    if isinstance(error, ValueError | FloatingPointError | ModuleNotFoundError):
         return str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
         cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"

@@ -307,10 +307,9 @@ def _fused(network: Network, *, merged: bool = False) -> Callable[[Tensor], Norm
     steps = exchange.trace_folded(network, late=True)
     dtype = torch.float16 if network.kmac_per_pixel < LARGE else torch.bfloat16
     body = replay.build(steps, dtype, merged=merged)
-    interpolate = replay.interpolate if merged else cfa.interpolate
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        base = interpolate(mosaic)
+        base = cfa.interpolate(mosaic)
         inputs = (cfa.pack(mosaic) - 0.5, base - 0.5)
         return network.posterior(base, body(*inputs[: len(steps.inputs)]))
 

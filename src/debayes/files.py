@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file whole or not at all, and what went wrong with one."""
 
 import json
 import os
@@ -8,6 +8,11 @@ from glob import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+
+def explain(error: OSError) -> str:
+    """What the system says of a file, without the number it gives to that."""
+    return f"{error.filename or 'a file'}: {error.strerror}" if error.strerror else str(error)
 
 
 def check_target(path: Path) -> None:

@@ -1,8 +1,8 @@
 """A network's steps replayed in half precision, each convolution in one kernel with what follows it.
 
 On a GPU a pass over features that adds a bias, or rectifies, takes half as long as the convolution before it: cuDNN
-does both on the way. What is left for other passes torch.compile makes few of, if it is given what it can merge:
-`interpolate`, and `build` with `merged`.
+does both on the way. What is left for other passes torch.compile makes few of, if it is given what it can merge
+(`build` with `merged`).
 """
 
 import functools
@@ -128,24 +128,6 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable
         return values[output]
 
     return run
-
-
-def interpolate(mosaic: Float[Tensor, "b 1 h w"]) -> Float[Tensor, "b 3 h w"]:
-    """`cfa.interpolate` of an RGGB mosaic in operations that torch.compile merges with what they are for."""
-    height, width = mosaic.shape[-2:]
-    padded = F.pad(mosaic, (1, 1, 1, 1), mode="reflect")
-
-    def at(row: int, column: int) -> Tensor:
-        return padded[..., row : row + height, column : column + width]
-
-    beside, above = (at(1, 0) + at(1, 2)) / 2, (at(0, 1) + at(2, 1)) / 2
-    corners, around = (at(0, 0) + at(0, 2) + at(2, 0) + at(2, 2)) / 4, (beside + above) / 2
-    row, column = torch.arange(height, device=mosaic.device)[:, None], torch.arange(width, device=mosaic.device)
-    odd_row, odd_column = row % 2 == 1, column % 2 == 1
-    red = torch.where(odd_row, torch.where(odd_column, corners, above), torch.where(odd_column, beside, mosaic))
-    green = torch.where((row + column) % 2 == 0, around, mosaic)
-    blue = torch.where(odd_row, torch.where(odd_column, mosaic, beside), torch.where(odd_column, above, corners))
-    return torch.cat((red, green, blue), 1)
 
 
 def _splits(step: Convolution) -> bool:
