@@ -1,7 +1,8 @@
 """Blind noise profiles against the truth: python benchmarks/profiles.py PICTURE... [--iso 400 1600 6400 25600]
 
 Each picture becomes a raw of the virtual camera, or so many side by side as `--together` says; its noise profile is
-thrown away and estimated from the mosaic and the masked photosites. Prints estimate / truth.
+thrown away and estimated from the mosaic and the masked photosites. Prints estimate / truth, and the ISO speed
+whose photon noise the picture itself, without any, is taken for: fine texture and the noise of its own camera.
 """
 
 import argparse
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import torch
 
-from debayes import camera, image, mosaics
+from debayes import camera, cfa, image, mosaics, profile
 from debayes import raw as raws
 from debayes.development import noise_of
 from debayes.profile import Profile
+
+BODY = camera.Body()
 
 
 def main() -> None:
@@ -25,9 +28,9 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=1, help="so many pictures side by side make a raw")
     parser.add_argument("--unmasked", action="store_true", help="without the masked photosites")
     options = parser.parse_args()
-    print("| raw | megapixels |" + "".join(f" ISO {iso:g}: gain, floor |" for iso in options.iso))
-    print("|---" * (2 + len(options.iso)) + "|")
-    held = [0, 0]
+    print("| raw | megapixels | its own |" + "".join(f" ISO {iso:g}: gain, floor |" for iso in options.iso))
+    print("|---" * (3 + len(options.iso)) + "|")
+    held = [0, 0, 0]
     with tempfile.TemporaryDirectory() as name:
         for first in range(0, len(options.pictures), options.together):
             paths = options.pictures[first : first + options.together]
@@ -35,17 +38,19 @@ def main() -> None:
             height = min(part.shape[1] for part in parts)
             picture = torch.cat([part[:, :height] for part in parts], 2)
             image.write(Path(name) / "scene.png", picture, bits=8)
-            cells = []
+            light = cfa.mosaic(BODY.expose(picture))
+            own = profile.estimate(light, white=1.0, floor=0.0).gain
+            cells = [f"ISO {100 * own / BODY.profile(100).gain:.0f}"]
             for iso in options.iso:
                 found = estimate(Path(name), iso, options.unmasked)
-                truth = camera.Body().profile(iso)
-                ratios = (found.gain / truth.gain, found.floor / truth.floor)
+                truth = BODY.profile(iso)
+                ratios = (found.gain / truth.gain, found.floor / truth.floor, found.gain / (truth.gain + own))
                 held = [count + (abs(ratio - 1) <= 0.15) for count, ratio in zip(held, ratios, strict=True)]
-                cells.append("{:.2f}, {:.2f}".format(*ratios))
+                cells.append("{:.2f}, {:.2f}".format(*ratios[:2]))
             label = paths[0].name + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
             print(f"| {label} | {picture[0].numel() / 1e6:.1f} | " + " | ".join(cells) + " |", flush=True)
     total = -(-len(options.pictures) // options.together) * len(options.iso)
-    print(f"within 15 %: gain {held[0]} of {total}, floor {held[1]} of {total}")
+    print(f"within 15 %: gain {held[0]} of {total}, floor {held[1]} of {total}; gain beside its own {held[2]}")
 
 
 def estimate(folder: Path, iso: float, unmasked: bool) -> Profile:

@@ -98,6 +98,17 @@ def test_enlarged_pictures_show_their_middle() -> None:
     torch.testing.assert_close(found[1:], wave(1.6), rtol=0, atol=0.015)  # no cubic is the wave
 
 
+def test_enlarging_is_bicubic() -> None:
+    """The matrices' products are what PyTorch's bicubic sampling gives, at the borders too."""
+    picture, times = torch.rand(3, 3, 10, 14), torch.tensor((1.0, 1.03, 1.7))
+    y, x = (torch.linspace(-1, 1, size) / times[:, None] for size in (10, 14))
+    places = torch.stack((x[:, None, :].expand(-1, 10, -1), y[:, :, None].expand(-1, -1, 14)), -1)
+    expected = torch.nn.functional.grid_sample(
+        picture, places, mode="bicubic", padding_mode="border", align_corners=True
+    )
+    torch.testing.assert_close(data.enlarge(picture, times), expected.clamp(0, 1), rtol=0, atol=1e-5)
+
+
 def test_a_share_of_the_patches_is_enlarged() -> None:
     """enlarged = 0.4 changes that share of the patches, and not the others."""
     tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
