@@ -131,6 +131,18 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
         torch.testing.assert_close(run(planes), stages.fold(each)(planes), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
+    """Residual blocks of 16 to 64 channels each become one step less; the pixels stay."""
+    network = untrained(Config("unet", widths=(16, 64), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
+    steps = exchange.trace_folded(network, late=True)
+    assert len(replay.join(steps.steps)) - len(replay.join(steps.steps, summed=True)) == 5
+    planes = noisy(1, 4, 16, 24)
+    run = replay.build(steps, torch.float32, merged=merged, summed=True)
+    torch.testing.assert_close(run(planes), stages.fold(network)(planes), rtol=1e-4, atol=1e-5)
+    assert not replay.adds(torch.device("cpu"), torch.float32)
+
+
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
     steps = exchange.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps

@@ -1,8 +1,8 @@
 """A network's steps replayed in half precision, each convolution in one kernel with what follows it.
 
 On a GPU a pass over features that adds a bias, or rectifies, takes half as long as the convolution before it: cuDNN
-does both on the way. What is left for other passes torch.compile makes few of, if it is given what it can merge
-(`build` with `merged`).
+does both on the way, and `kernels` the sum of a residual block. What is left for other passes torch.compile makes
+few of, if it is given what it can merge (`build` with `merged`).
 """
 
 import functools
@@ -27,17 +27,25 @@ TAPS = 9
 LANES, SECTOR = 8, 16
 
 
+# A convolution and a sum are one kernel with up to so many channels: with more, cuDNN and a pass are as fast.
+ADDED = 64
+
+
 @dataclass(frozen=True)
 class Joined:
-    """relu(convolution + other)."""
+    """convolution + other, and a rectifier behind it, or none."""
 
     output: str
     convolution: Convolution
     other: str
+    rectified: bool = True
 
 
-def join(steps: tuple[Step, ...]) -> list[Step | Joined]:
-    """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one."""
+def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined]:
+    """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
+
+    With `summed` those that go into a sum alone too, if they are of the kind that `kernels` has.
+    """
     uses = [name for step in steps for name in graph.inputs_of(step)]
     joined: list[Step | Joined] = []
     for step in steps:
@@ -51,17 +59,49 @@ def join(steps: tuple[Step, ...]) -> list[Step | Joined]:
                 joined.append(Joined(step.output, made, other))
                 continue
         joined.append(step)
+    for total in [step for step in joined if summed and isinstance(step, Sum)]:
+        made = next(
+            (s for s in joined if isinstance(s, Convolution) and s.output in total.inputs and _adds(s)), None
+        )
+        if made is not None and uses.count(made.output) == 1:
+            (other,) = (name for name in total.inputs if name != made.output)
+            joined[joined.index(total)] = Joined(total.output, made, other, rectified=False)
+            joined.remove(made)
     return joined
 
 
-def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable[..., Tensor]:
+def _adds(step: Convolution) -> bool:
+    """Whether `kernels` has such a convolution."""
+    outputs, inputs, *sides = step.weight.shape
+    fits = all(16 <= channels <= ADDED and channels.bit_count() == 1 for channels in (outputs, inputs))
+    return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1 and not step.rectified
+
+
+def adds(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a GPU does what `kernels` is for, and rightly: Triton comes with PyTorch for most, not for all."""
+    if device.type != "cuda":
+        return False
+    generator = torch.Generator(device).manual_seed(0)
+    x, other = torch.randn(2, 1, 32, 21, 35, device=device, generator=generator).to(dtype)
+    weight = torch.randn(32, 32, 3, 3, device=device, generator=generator).to(dtype) / 16
+    expected = F.conv2d(x.float(), weight.float(), padding=1) + other.float()
+    try:
+        found = _summed(x, _by_tap(weight), torch.zeros_like(weight[:, 0, 0, 0]), other)
+    except Exception:  # whatever Triton may throw on a GPU that it does not know
+        return False
+    return bool((found.float() - expected).abs().max() < 0.05)
+
+
+def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: bool = False) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
+
+    With `summed` the sums of residual blocks are done by their convolutions; `adds` says whether they can be.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
     the weight of a channel of ones; and channels of zeros come without a convolution.
     """
-    todo = join(steps.steps)
+    todo = join(steps.steps, summed=summed)
     (output,) = steps.outputs
     plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
     split = {s.output for s in plain[-1:] if _splits(s)}
@@ -72,6 +112,9 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable
         convolution = step.convolution if isinstance(step, Joined) else step
         if isinstance(convolution, Convolution):
             weight, bias = convolution.weight, convolution.bias
+            if isinstance(step, Joined) and not step.rectified:
+                arrays[convolution.output] = (_by_tap(weight).to(dtype), bias.to(dtype))
+                continue
             if convolution.output in split:
                 weight = _split(weight)
             elif convolution.output in with_ones:
@@ -108,7 +151,11 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False) -> Callable
             if isinstance(step, Joined):
                 weight, bias = arrays[step.convolution.output]
                 x, other = values[step.convolution.input], values[step.other]
-                result = _rectified_sum(x, weight, bias, other, step.convolution.stride, step.convolution.padding)
+                if step.rectified:
+                    sides = (step.convolution.stride, step.convolution.padding)
+                    result = _rectified_sum(x, weight, bias, other, *sides)
+                else:
+                    result = _summed(x, weight, bias, other)
             elif isinstance(step, Convolution):
                 result = convolve(step, values[step.input])[:, : sizes[step.output]]
             elif isinstance(step, Sum):
@@ -181,6 +228,11 @@ def _inputs(step: Step | Joined) -> tuple[str, ...]:
     return (step.convolution.input, step.other) if isinstance(step, Joined) else graph.inputs_of(step)
 
 
+def _by_tap(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "9 i o"]:
+    """The filters of a convolution as `kernels` takes them: a matrix for each tap."""
+    return weight.permute(2, 3, 1, 0).flatten(0, 1).contiguous()
+
+
 @torch.library.custom_op("debayes::rectified", mutates_args=())
 def _rectified(x: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int) -> Tensor:
     """relu(convolution) in one pass where cuDNN has it."""
@@ -207,3 +259,19 @@ def _rectified_sum(x: Tensor, weight: Tensor, bias: Tensor, other: Tensor, strid
 @_rectified_sum.register_fake
 def _(x: Tensor, weight: Tensor, bias: Tensor, other: Tensor, stride: int, padding: int) -> Tensor:
     return F.conv2d(x, weight, bias, stride, padding).contiguous(memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("debayes::summed", mutates_args=())
+def _summed(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor) -> Tensor:
+    """convolution + other in one pass on a GPU."""
+    if x.is_cuda:
+        from debayes import kernels
+
+        return kernels.convolve_and_add(x, taps, bias, other)
+    weight = taps.view(3, 3, *taps.shape[1:]).permute(3, 2, 0, 1)
+    return (F.conv2d(x, weight, bias, padding=1) + other).contiguous(memory_format=torch.channels_last)
+
+
+@_summed.register_fake
+def _(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor) -> Tensor:
+    return torch.empty_like(other, memory_format=torch.channels_last)
