@@ -184,3 +184,18 @@ def test_find(tmp_path: Path) -> None:
     for name in ("b.png", "a.PNG", "c.txt"):
         (tmp_path / name).touch()
     assert [p.name for p in image.find(tmp_path)] == ["a.PNG", "b.png"]
+
+
+def test_color_profiles_are_named() -> None:
+    """LittleCMS, which Pillow has, reads names and a curve that is sRGB's: what programs show and use."""
+    from io import BytesIO
+
+    from PIL import ImageCms
+
+    for space, name in (("srgb", "sRGB built-in"), ("p3", "Display P3")):
+        profile = ImageCms.ImageCmsProfile(BytesIO(image.color_profile(space)))
+        assert ImageCms.getProfileDescription(profile).strip() == name
+    turn = ImageCms.buildTransform(profile, ImageCms.createProfile("sRGB"), "RGB", "RGB")
+    grey = Image.new("RGB", (1, 1), (90, 90, 90))
+    turned = ImageCms.applyTransform(grey, turn)
+    assert turned is not None and turned.getpixel((0, 0)) == (90, 90, 90)

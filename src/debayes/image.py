@@ -203,9 +203,18 @@ def color_profile(primaries: str) -> bytes:
     codes = np.linspace(0, 1, 1024)
     curve = np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4)
     curve = np.round(curve * 65535).astype(np.uint16)
-    return imagecodecs.cms_profile(
+    profile = imagecodecs.cms_profile(
         "rgb", whitepoint=(0.3127, 0.3290, 1.0), primaries=corners, transferfunction=curve
     )
+    return _rename(profile, "RGB built-in", "Display P3")
+
+
+def _rename(profile: bytes, old: str, new: str) -> bytes:
+    """An ICC profile with another name, not longer than its own, as programs show it."""
+    before, after = (name.encode("utf-16-be") for name in (old, new))
+    where = struct.pack(">I", 28)  # from the start of the text's block
+    named = struct.pack(">I", len(after)) + where + after.ljust(len(before), b"\0")
+    return profile.replace(struct.pack(">I", len(before)) + where + before, named)
 
 
 def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
