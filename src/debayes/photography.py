@@ -148,7 +148,8 @@ def develop(
     elif len(outcomes) > 1:
         skipped = sum(outcome.skipped for outcome in outcomes)
         done = len(outcomes) - skipped - len(failed)
-        typer.echo(f"{done} developed, {skipped} were there already, {len(failed)} failed")
+        again = " (--overwrite develops them anew)" if skipped else ""
+        typer.echo(f"{done} developed, {skipped} were there already{again}, {len(failed)} failed")
     for error in failed:
         typer.echo(f"debayes: {error}", err=True)
     if failed:
