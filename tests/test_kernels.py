@@ -1,4 +1,5 @@
-"""The convolution in Triton: by Triton's own interpreter, where Triton is installed."""
+"""The convolution in Triton, where Triton is installed: by its own interpreter, and compiled, for which it takes no
+GPU."""
 
 import os
 import subprocess
@@ -6,7 +7,7 @@ import sys
 
 import pytest
 
-PROGRAM = """
+INTERPRETED = """
 import torch
 from debayes import kernels
 
@@ -23,8 +24,29 @@ for inputs, outputs, batch, height, width in ((32, 32, 2, 13, 37), (64, 64, 1, 9
 """
 
 
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from debayes import kernels
+
+for channels, kind in ((32, "fp16"), (64, "bf16")):
+    given = dict(inputs=channels, outputs=channels, rows=kernels.ROWS, columns=kernels.COLUMNS)
+    pointers = {name: f"*{kind}" for name in ("x", "filters", "bias", "other", "result")}
+    signature = pointers | {"height": "i32", "width": "i32"} | dict.fromkeys(given, "constexpr")
+    source = ASTSource(fn=kernels._convolve, signature=signature, constexprs=given)
+    assert "wgmma" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+"""
+
+
 def test_convolve_and_add_is_a_convolution_and_a_sum() -> None:
     """With zeros around the picture, in tiles that do and do not fit it, of several pictures."""
     pytest.importorskip("triton")
     settings = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", PROGRAM], env=settings, check=True)
+    subprocess.run([sys.executable, "-c", INTERPRETED], env=settings, check=True)
+
+
+def test_the_kernel_compiles_for_matrix_units() -> None:
+    """For an H100 or H200, in both half precisions."""
+    pytest.importorskip("triton")
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -4,8 +4,6 @@ cuDNN has such a sum only with a rectifier behind it; else it takes a pass of it
 convolution. With 32 or 64 channels this convolution is slower than cuDNN's, but sooner done than both.
 """
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -31,19 +29,19 @@ def convolve_and_add(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _convolve(
-    x: Any,
-    filters: Any,
-    bias: Any,
-    other: Any,
-    result: Any,
-    height: Any,
-    width: Any,
+def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows constexpr alone
+    x,
+    filters,
+    bias,
+    other,
+    result,
+    height,
+    width,
     inputs: tl.constexpr,
     outputs: tl.constexpr,
     rows: tl.constexpr,
     columns: tl.constexpr,
-) -> None:
+):
     pixel = tl.arange(0, rows * columns)
     row = tl.program_id(1) * rows + pixel // columns
     column = tl.program_id(0) * columns + pixel % columns
