@@ -6,6 +6,7 @@ whose photon noise the picture itself, without any, is taken for: fine texture a
 """
 
 import argparse
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -61,4 +62,7 @@ def estimate(folder: Path, iso: float, unmasked: bool) -> Profile:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))

@@ -68,10 +68,14 @@ def test_folders_with_the_same_names(folder: Path, source: Path) -> None:
 
 
 def test_plan_refuses(folder: Path) -> None:
-    """A folder without raws, and two raws for one file."""
+    """A folder without raws, or with developed ones alone, and two raws for one file."""
     (folder / "none").mkdir()
     with pytest.raises(ValueError, match="holds no camera raws"):
         batch.plan([folder / "none"], None, ".dng")
+    (folder / "none" / "a-debayes.dng").touch()
+    with pytest.raises(ValueError, match="nothing but what was developed before"):
+        batch.plan([folder / "none"], None, ".dng")
+    (folder / "none" / "a-debayes.dng").unlink()
     (job, other) = batch.plan([folder / "none", folder / "a.dng"], None, ".dng")
     assert job.source == folder / "none" and other.source == folder / "a.dng"
     (folder / "below" / "a.dng").touch()

@@ -67,6 +67,7 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         (("restore", "{shot}", "-o", "a.png", "--model", "raw-s"), "raw-s was trained for camera raws"),
         (("info", "{shot}.nef"), "there is no file"),
         (("simulate", "{photo}", "-o", "{folder}", "--to", "dng", "--iso", "-1"), "an ISO speed is above 0"),
+        (("simulate", "{photo}", "-o", "{folder}", "--to", "dng", "--iso", "0"), "an ISO speed is above 0"),
         (("simulate", "{photo}", "-o", "{folder}", "--iso", "100"), "only a dng has an ISO speed"),
     ],
 )

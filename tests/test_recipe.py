@@ -22,6 +22,24 @@ def test_changes() -> None:
     changes = ["optimizer.minutes=5", 'loss.kind="l1"', "network.widths=[16,32]"]
     plan = read_recipe(RECIPES[-1], changes)
     assert (plan.optimizer.minutes, plan.loss.kind, plan.network.widths) == (5, "l1", (16, 32))
+    plan = read_recipe(RECIPES[-1], ["loss.kind=l1", "start="])  # a shell took the quotes
+    assert (plan.loss.kind, plan.start) == ("l1", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("optimizer.steps", "'optimizer.steps' does not change a recipe"),
+        ("=5", "'=5' does not change a recipe"),
+        ("start.x.y=5", "'start.x.y=5' does not change a recipe"),
+        ("optimizer.steps=abc", "steps must be of type int, not 'abc'"),
+        ("optimizer.steps=10", "set the other to 0: they are 10 and"),
+    ],
+)
+def test_mistakes_in_changes(change: str, sentence: str) -> None:
+    """What is wrong with --set is said of it, not of the recipe."""
+    with pytest.raises(ValueError, match=sentence):
+        read_recipe(RECIPES[-1], [change])
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
         if source.is_dir() and not found and len(sources) == 1:
             raise ValueError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
     jobs = _jobs(inside, output, ending, apart=False)
+    if not jobs:
+        raise ValueError(f"{', '.join(map(str, sources))}: there is nothing but what was developed before")
     if output is not None and _clash(jobs):
         jobs = _jobs(inside, output, ending, apart=True)
     if clash := _clash(jobs):

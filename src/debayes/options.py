@@ -74,10 +74,15 @@ def indent(table: dict[str, Any], before: str) -> Iterator[str]:
             yield from indent(value, before + "  ")
         elif isinstance(value, dict):
             yield f"{before}{key:<18} " + ", ".join(
-                f"{name} {inner}" for name, inner in value.items() if inner is not None
+                f"{name} {_short(inner)}" for name, inner in value.items() if inner is not None
             )
         elif value != "":
-            yield f"{before}{key:<18} {value}"
+            yield f"{before}{key:<18} {_short(value)}"
+
+
+def _short(value: Any) -> Any:
+    """A number without more digits than it is worth."""
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def show(answer: Any, as_json: bool, text: str) -> None:

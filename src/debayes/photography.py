@@ -272,7 +272,11 @@ def simulate(
             cell, own = pattern.upper(), seed * SEEDS + i
             if to == "dng":
                 stops = exposure or 0.0
-                answers.append(simulate_raw(path, target, iso=iso or 1600.0, pattern=cell, stops=stops, seed=own))
+                answers.append(
+                    simulate_raw(
+                        path, target, iso=1600.0 if iso is None else iso, pattern=cell, stops=stops, seed=own
+                    )
+                )
             else:
                 kind, level = noise or "gaussian", 10.0 if sigma is None else sigma
                 answers.append(
@@ -311,7 +315,8 @@ def info(
         show(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
         return
     cards = {name: _describe_model(name) for name in ([what] if what else weights.shipped())}
-    text = "\n".join(line for name, card in cards.items() for line in (name, *indent(card, "  ")))
+    short = {name: card | {"licences": _most(card["licences"])} for name, card in cards.items()}
+    text = "\n".join(line for name, card in short.items() for line in (name, *indent(card, "  ")))
     show(cards, json_, text or "no model is shipped with this installation")
 
 
@@ -360,6 +365,13 @@ def _outcome(outcome: "Outcome") -> str:
     if "adapted" in answer:
         line += f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})"
     return "; ".join((line, *answer["assumed"]))
+
+
+def _most(licences: dict[str, int], many: int = 8) -> dict[str, int]:
+    """The licences that most photographs are under, and how many are under others."""
+    common = dict(list(licences.items())[:many])
+    rest = sum(licences.values()) - sum(common.values())
+    return common | ({"others (--json names them)": rest} if rest else {})
 
 
 def _describe_model(name: str) -> dict[str, Any]:

@@ -190,7 +190,10 @@ class Recipe:
         if optimizer.patch > data.tile:
             raise ValueError(f"optimizer.patch ({optimizer.patch}) must fit into a tile ({data.tile})")
         if (optimizer.steps > 0) == (optimizer.minutes > 0):
-            raise ValueError("give the length of the run as optimizer.steps or as optimizer.minutes, one of them")
+            raise ValueError(
+                "give the length of the run as optimizer.steps or as optimizer.minutes, and set the other to 0: "
+                f"they are {optimizer.steps} and {optimizer.minutes:g}"
+            )
 
 
 def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
@@ -202,21 +205,30 @@ def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
         raise FileNotFoundError(f"{path} {what}")
     try:
         table = tomllib.loads(path.read_text())
-        for change in changes or []:
-            key, _, value = change.partition("=")
-            *parents, name = key.split(".")
-            inner = table
-            for parent in parents:
-                inner = inner.setdefault(parent, {})
-            inner[name] = tomllib.loads(f"value = {value}")["value"]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a text file: a recipe in TOML was expected") from None
-    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
-        hint = "; a change is written key.name=value, text in quotes" if changes else ""
-        raise ValueError(f"{path}: {error}{hint}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    for change in changes or []:
+        _change(table, change)
     if "data" not in table:
         raise ValueError(f"{path}: a recipe needs a table [data] that names what to train on")
     return _build(Recipe, table, str(path))
+
+
+def _change(table: dict[str, Any], change: str) -> None:
+    """Put one change into a recipe's table. What is no TOML value is text whose quotes a shell took."""
+    key, equals, value = change.partition("=")
+    *parents, name = key.strip().split(".")
+    inner = table
+    for parent in parents:
+        inner = inner.setdefault(parent, {}) if isinstance(inner, dict) else inner
+    if not (equals and name and isinstance(inner, dict)):
+        raise ValueError(f"{change!r} does not change a recipe: write it like optimizer.minutes=5")
+    try:
+        inner[name] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        inner[name] = value.strip()
 
 
 def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
