@@ -286,7 +286,7 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
     other = replace(plan, network=replace(plan.network, tail=4))
     with pytest.raises(ValueError, match="not that of"):
         training.train(other, tmp_path / "third", root=pictures)
-    with pytest.raises(ValueError, match="starts from nowhere.safetensors, which is not there"):
+    with pytest.raises(ValueError, match=r"starts from nowhere\.safetensors, which is not there"):
         training.train(replace(plan, start="nowhere.safetensors"), tmp_path / "fourth", root=pictures)
 
 
