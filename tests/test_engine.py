@@ -140,7 +140,7 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     planes = noisy(1, 4, 16, 24)
     run = replay.build(steps, torch.float32, merged=merged, summed=True)
     torch.testing.assert_close(run(planes), stages.fold(network)(planes), rtol=1e-4, atol=1e-5)
-    assert not replay.adds(torch.device("cpu"), torch.float32)
+    assert not replay.kernels_work(torch.device("cpu"), torch.float32)
 
 
 def test_sums_are_joined_where_a_rectifier_follows() -> None:

@@ -83,7 +83,7 @@ def _enlarging(size: int, times: Float[Tensor, " b"]) -> Float[Tensor, "b {size}
     near = (1.25 * distance - 2.25) * distance.square() + 1
     far = ((-0.75 * distance + 3.75) * distance - 6) * distance + 3
     taken = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
-    first, last = F.one_hot(torch.tensor([0, size - 1], device=times.device), size).to(taken)
+    first, last = ((place == end).to(taken) for end in (0, size - 1))
     matrix: Tensor = taken[..., 1:-1] + taken[..., :1] * first + taken[..., -1:] * last
     return matrix
 

@@ -306,7 +306,7 @@ def _fused(network: Network, *, merged: bool = False) -> Callable[[Tensor], Norm
     """
     steps = exchange.trace_folded(network, late=True)
     dtype = torch.float16 if network.kmac_per_pixel < LARGE else torch.bfloat16
-    summed = merged and replay.adds(network.device, dtype)
+    summed = merged and replay.kernels_work(network.device, dtype)
     body = replay.build(steps, dtype, merged=merged, summed=summed)
 
     def run(mosaic: Tensor) -> NormalInverseGamma:

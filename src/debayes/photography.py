@@ -271,12 +271,8 @@ def simulate(
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
             cell, own = pattern.upper(), seed * SEEDS + i
             if to == "dng":
-                stops = exposure or 0.0
-                answers.append(
-                    simulate_raw(
-                        path, target, iso=1600.0 if iso is None else iso, pattern=cell, stops=stops, seed=own
-                    )
-                )
+                speed, stops = 1600.0 if iso is None else iso, exposure or 0.0
+                answers.append(simulate_raw(path, target, iso=speed, pattern=cell, stops=stops, seed=own))
             else:
                 kind, level = noise or "gaussian", 10.0 if sigma is None else sigma
                 answers.append(

@@ -220,15 +220,14 @@ def _change(table: dict[str, Any], change: str) -> None:
     """Put one change into a recipe's table. What is no TOML value is text whose quotes a shell took."""
     key, equals, value = change.partition("=")
     *parents, name = key.strip().split(".")
-    inner = table
     for parent in parents:
-        inner = inner.setdefault(parent, {}) if isinstance(inner, dict) else inner
-    if not (equals and name and isinstance(inner, dict)):
+        table = table.setdefault(parent, {}) if isinstance(table, dict) else table
+    if not (equals and name and isinstance(table, dict)):
         raise ValueError(f"{change!r} does not change a recipe: write it like optimizer.minutes=5")
     try:
-        inner[name] = tomllib.loads(f"value = {value}")["value"]
+        table[name] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        inner[name] = value.strip()
+        table[name] = value.strip()
 
 
 def _build(kind: type[T], table: dict[str, Any], where: str) -> T:

@@ -20,15 +20,14 @@ from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
 
+# A convolution and a sum are one kernel with up to so many channels: with more, cuDNN and a pass are as fast.
+SUMMED = 64
+
 # Taps of a 3x3 convolution.
 TAPS = 9
 
 # Channels come in multiples of these: what matrix units read at once, and what memory does.
 LANES, SECTOR = 8, 16
-
-
-# A convolution and a sum are one kernel with up to so many channels: with more, cuDNN and a pass are as fast.
-ADDED = 64
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined
         joined.append(step)
     for total in [step for step in joined if summed and isinstance(step, Sum)]:
         made = next(
-            (s for s in joined if isinstance(s, Convolution) and s.output in total.inputs and _adds(s)), None
+            (s for s in joined if isinstance(s, Convolution) and s.output in total.inputs and _has_kernel(s)), None
         )
         if made is not None and uses.count(made.output) == 1:
             (other,) = (name for name in total.inputs if name != made.output)
@@ -70,14 +69,14 @@ def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined
     return joined
 
 
-def _adds(step: Convolution) -> bool:
+def _has_kernel(step: Convolution) -> bool:
     """Whether `kernels` has such a convolution."""
     outputs, inputs, *sides = step.weight.shape
-    fits = all(16 <= channels <= ADDED and channels.bit_count() == 1 for channels in (outputs, inputs))
+    fits = all(16 <= channels <= SUMMED and channels.bit_count() == 1 for channels in (outputs, inputs))
     return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1 and not step.rectified
 
 
-def adds(device: torch.device, dtype: torch.dtype) -> bool:
+def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a GPU does what `kernels` is for, and rightly: Triton comes with PyTorch for most, not for all."""
     if device.type != "cuda":
         return False
@@ -95,7 +94,7 @@ def adds(device: torch.device, dtype: torch.dtype) -> bool:
 def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: bool = False) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
 
-    With `summed` the sums of residual blocks are done by their convolutions; `adds` says whether they can be.
+    With `summed` the sums of residual blocks are done by their convolutions, if `kernels_work`.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as

@@ -118,36 +118,21 @@ def _start(
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
         raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
-    here, bring, settle = _bring(mosaic, network.device)
+    here, bring = _bring(mosaic, network.device)
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
     sides = default_tile(network, height, width, not mosaic.is_cuda) if tile is None else (tile, tile)
-    return _tiles(network, here, bring, settle, pattern, symmetries, sides, progress)
+    return _tiles(network, here, bring, pattern, symmetries, sides, progress)
 
 
-def _bring(
-    mosaic: Tensor, device: torch.device
-) -> tuple[Tensor, Callable[[Sequence["Window"]], None], Callable[[], None]]:
-    """The mosaic on the network's device, what sees to it that the rows of some windows are there, and what raises
-    if values are no numbers, once a tile is on its way.
+def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[Sequence["Window"]], None]]:
+    """The mosaic on the network's device, and what sees to it that the rows of some windows are there.
 
     To a GPU they come through pinned memory when they are asked for, so that the first tile need not wait for all.
-    Of one that is there already the GPU itself says whether its values are numbers, while the network runs.
     """
     if device.type != "cuda" or mosaic.is_cuda:
         here = mosaic.to(device, torch.float32)
-        if not here.is_cuda:
-            _check_numbers(here)
-            return here, lambda windows: None, lambda: None
-        total = torch.empty((), pin_memory=True).copy_(here.sum(), non_blocking=True)
-        added = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        added.record(torch.cuda.current_stream(device))
-
-        def settle() -> None:
-            added.synchronize()
-            if not bool(total.isfinite()):
-                _check_numbers(here)
-
-        return here, lambda windows: None, settle
+        _check_numbers(here)
+        return here, lambda windows: None
     here = torch.empty(mosaic.shape, device=device)
     pinned = torch.empty(mosaic.shape, pin_memory=True)
     brought = 0
@@ -162,7 +147,7 @@ def _bring(
             here[part].copy_(pinned[part], non_blocking=True)
             brought = row
 
-    return here, bring, lambda: None
+    return here, bring
 
 
 def _check_numbers(mosaic: Tensor) -> None:
@@ -248,7 +233,6 @@ def _tiles(
     network: Runner,
     mosaic: Tensor,
     bring: Callable[[Sequence["Window"]], None],
-    settle: Callable[[], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
@@ -271,7 +255,6 @@ def _tiles(
                     done += 1
                     if progress is not None:
                         progress(done / total)
-                settle()
                 merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
                 yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
 

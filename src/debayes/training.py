@@ -287,11 +287,13 @@ def train(
 def _start_from(model: str, network: Network) -> None:
     """Give a network the weights of another, which may have fewer blocks: those more at the ends of its stacks do
     nothing before they learn."""
-    if model not in weights.shipped() and not Path(model).is_file():
+    try:
+        weights.locate(model)
+    except ValueError:
         raise ValueError(
             f"the recipe starts from {model}, which is not there: its first lines say what gives it, or start from "
             'nothing with --set start=""'
-        )
+        ) from None
     start = weights.load(model)
     given, wanted = start.state_dict(), network.state_dict()
     new = tuple(f"{name}." for name in set(blocks(network)) - set(blocks(start)))
