@@ -73,7 +73,19 @@ def test_an_explicit_pattern_wins(
 ) -> None:
     """--pattern overrides what the file records."""
     run(monkeypatch, "restore", mosaic, "-o", mosaic.parent / "o.png", "--pattern", "RGGB", "--json")
-    assert json.loads(capsys.readouterr().out)["pattern"] == "RGGB"
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["pattern"] == "RGGB" and not answer["assumed"]
+
+
+def test_an_assumed_pattern_is_said_to_be_assumed(
+    mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An NPY file records none: it is restored as RGGB, and the answer says that this was not recorded."""
+    plain = mosaic.parent / "plain.npy"
+    np.save(plain, image.read_mosaic(mosaic).values[0].numpy())
+    for source, said in ((mosaic, False), (plain, True)):
+        run(monkeypatch, "restore", source, "-o", mosaic.parent / "o.png")
+        assert ("not recorded" in capsys.readouterr().out) == said
 
 
 def test_levels(mosaic: Path, monkeypatch: pytest.MonkeyPatch) -> None:

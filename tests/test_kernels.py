@@ -12,15 +12,41 @@ import torch
 from debayes import kernels
 
 generator = torch.Generator().manual_seed(0)
-for inputs, outputs, batch, height, width in ((32, 32, 2, 13, 37), (64, 64, 1, 9, 17), (32, 64, 1, 8, 16)):
+kinds = ((32, 32, 2, 13, 37, True, False), (32, 32, 1, 9, 17, False, False), (16, 32, 1, 8, 64, True, True),
+         (16, 16, 1, 125, 3, False, True))
+for inputs, outputs, batch, height, width, summed, rectified in kinds:
     x = torch.randn(batch, inputs, height, width, generator=generator).half()
-    other = torch.randn(batch, outputs, height, width, generator=generator).half()
+    other = torch.randn(batch, outputs, height, width, generator=generator).half() if summed else None
     weight = torch.randn(outputs, inputs, 3, 3, generator=generator).half() / 17
     bias = torch.randn(outputs, generator=generator).half()
-    expected = torch.nn.functional.conv2d(x.float(), weight.float(), bias.float(), padding=1) + other.float()
+    expected = torch.nn.functional.conv2d(x.float(), weight.float(), bias.float(), padding=1)
+    expected = expected if other is None else expected + other.float()
+    expected = expected.relu() if rectified else expected
     filters = weight.permute(2, 3, 1, 0).flatten(0, 1).contiguous()
-    found = kernels.convolve_and_add(x, filters, bias, other)
+    found = kernels.convolve(x, filters, bias, other, rectified=rectified)
     torch.testing.assert_close(found.float(), expected, rtol=1e-3, atol=3e-3)
+"""
+
+FINISHED = """
+import torch
+from debayes import cfa, exchange, replay
+from debayes.model import Config, Network
+
+torch.manual_seed(0)
+network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).beheaded()
+mosaic = torch.rand(2, 1, 40, 300)
+planes = cfa.pack(mosaic) - 0.5
+with torch.inference_mode():
+    network.body.maps.weight.mul_(100)
+    network.body.maps.bias.normal_()
+    steps = exchange.trace_folded(network, late=True)
+    maps = replay.build(steps, torch.float32, merged=True)(planes)
+    products = replay.build(steps, torch.float32, merged=True, ended=False)(planes)
+    image = network.posterior(cfa.interpolate(mosaic), maps).mean
+    for top, bottom, left, right in ((0, 40, 0, 300), (5, 22, 3, 258), (8, 9, 130, 131)):
+        rows, columns = slice(top, bottom), slice(left, right)
+        found = replay.ending(steps)(products, mosaic, rows, columns)
+        torch.testing.assert_close(found, image[..., rows, columns])
 """
 
 
@@ -30,23 +56,37 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from debayes import kernels
 
-for channels, kind in ((32, "fp16"), (64, "bf16")):
-    given = dict(inputs=channels, outputs=channels, rows=kernels.ROWS, columns=kernels.COLUMNS)
+for kind in ("fp16", "bf16"):
+    given = dict(inputs=32, outputs=32, rows=kernels.ROWS, columns=kernels.COLUMNS, stages=kernels.STAGES)
+    given |= dict(summed=True, rectified=False)
     pointers = {name: f"*{kind}" for name in ("x", "filters", "bias", "other", "result")}
     signature = pointers | {"height": "i32", "width": "i32"} | dict.fromkeys(given, "constexpr")
     source = ASTSource(fn=kernels._convolve, signature=signature, constexprs=given)
     assert "wgmma" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+
+given = dict(stride=112, maps=12, lanes=16, cells=64)
+signature = {"products": "*fp16"} | dict.fromkeys(("bias", "colors", "mosaic", "image"), "*fp32")
+signature |= dict.fromkeys(("height", "width", "top", "left", "rows", "columns"), "i32")
+source = ASTSource(fn=kernels._finish, signature=signature | dict.fromkeys(given, "constexpr"), constexprs=given)
+triton.compile(source, target=GPUTarget("cuda", 90, 32))
 """
 
 
-def test_convolve_and_add_is_a_convolution_and_a_sum() -> None:
-    """With zeros around the picture, in tiles that do and do not fit it, of several pictures."""
+def test_convolve_is_a_convolution_a_sum_and_a_rectifier() -> None:
+    """Each or none of them, with zeros around the picture, in tiles that do and do not fit it, of one or two."""
     pytest.importorskip("triton")
     settings = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", INTERPRETED], env=settings, check=True)
 
 
-def test_the_kernel_compiles_for_matrix_units() -> None:
+def test_finish_makes_the_image_of_products_and_mosaic() -> None:
+    """All of it, its borders too, parts of it that begin and end anywhere, and a single pixel."""
+    pytest.importorskip("triton")
+    settings = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", FINISHED], env=settings, check=True)
+
+
+def test_the_kernels_compile_for_matrix_units() -> None:
     """For an H100 or H200, in both half precisions."""
     pytest.importorskip("triton")
     subprocess.run([sys.executable, "-c", COMPILED], check=True)

@@ -31,7 +31,7 @@ def test_changes() -> None:
     [
         ("optimizer.steps", "'optimizer.steps' does not change a recipe"),
         ("=5", "'=5' does not change a recipe"),
-        ("start.x.y=5", "'start.x.y=5' does not change a recipe"),
+        ("data.val.y=5", "'data.val.y=5' does not change a recipe"),
         ("optimizer.steps=abc", "steps must be of type int, not 'abc'"),
         ("optimizer.steps=10", "set the other to 0: they are 10 and"),
     ],

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from debayes import cfa, exchange, graph, replay
+from debayes import cfa, exchange, graph, recording, replay
 from debayes.model import Config, Network, to_channels_last
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
@@ -188,7 +188,10 @@ def check(engine: Engine) -> str | None:
     mosaic = (scene + noise)[None, None].to(engine.device)
     with torch.inference_mode():
         rows, columns = slice(16, 128), slice(18, 151)
-        expected, got = engine.network.inside(mosaic, rows, columns), engine.inside(mosaic, rows, columns)
+        expected = engine.network.inside(mosaic, rows, columns)
+        if engine.device.type == "cuda":
+            engine.inside(mosaic, rows, columns)  # from the second time on a recording may be played: `recording`
+        got = engine.inside(mosaic, rows, columns)
     pairs = [("picture", expected.mean, got.mean)]
     if engine.network.has_heads:
         pairs += [
@@ -297,31 +300,52 @@ def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
     return lambda mosaic, rows, columns: run(mosaic).map(lambda t: t[..., rows, columns])
 
 
-def _fused(network: Network, *, merged: bool = False) -> Callable[[Tensor], NormalInverseGamma]:
-    """The convolutions in half precision, fused with what follows them, the heads in single precision.
-
-    `merged` is for torch.compile: `replay`.
-
-    bfloat16 is less exact (0.002 dB) and, where layers are wide, a few percent faster.
-    """
+def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
+    """The convolutions in half precision, fused with what follows them, the heads in single precision."""
     steps = exchange.trace_folded(network, late=True)
-    dtype = torch.float16 if network.kmac_per_pixel < LARGE else torch.bfloat16
-    summed = merged and replay.kernels_work(network.device, dtype)
-    body = replay.build(steps, dtype, merged=merged, summed=summed)
+    return _with_heads(network, replay.build(steps, _half_precision(network)), len(steps.inputs))
+
+
+def _half_precision(network: Network) -> torch.dtype:
+    """bfloat16 is less exact (0.002 dB) and, where layers are wide, a few percent faster."""
+    return torch.float16 if network.kmac_per_pixel < LARGE else torch.bfloat16
+
+
+def _with_heads(
+    network: Network, body: Callable[..., Tensor], inputs: int
+) -> Callable[[Tensor], NormalInverseGamma]:
+    """A body that takes the planes, or those and the interpolated mosaic, and the heads behind it."""
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
         base = cfa.interpolate(mosaic)
-        inputs = (cfa.pack(mosaic) - 0.5, base - 0.5)
-        return network.posterior(base, body(*inputs[: len(steps.inputs)]))
+        return network.posterior(base, body(*(cfa.pack(mosaic) - 0.5, base - 0.5)[:inputs]))
 
     return run
+
+
+def _recorded(network: Network) -> Run:
+    """The same compiled and recorded, with kernels of our own where they work: for GPUs."""
+    steps, dtype = exchange.trace_folded(network, late=True), _half_precision(network)
+    own = replay.kernels_work(network.device, dtype)
+    end = replay.ending(steps) if own and not network.has_heads else None
+    body = replay.build(steps, dtype, merged=True, own=own, ended=end is None)
+    if end is None:
+        play = recording.record(torch.compile(_with_heads(network, body, len(steps.inputs)), dynamic=False))
+        return lambda mosaic, rows, columns: play(mosaic).map(lambda t: _copy(t[..., rows, columns]))
+    begin = recording.record(torch.compile(lambda mosaic: body(cfa.pack(mosaic) - 0.5), dynamic=False))
+    return lambda mosaic, rows, columns: NormalInverseGamma.of_mean(end(begin(mosaic), mosaic, rows, columns))
+
+
+def _copy(map_: Tensor) -> Tensor:
+    """A copy of a map, unless it is one number all over that takes no memory, as the maps of `of_mean` are."""
+    return map_ if 0 in map_.stride() else map_.clone()
 
 
 def _compiled(network: Network) -> Run:
     """torch.compile: on a GPU, of the fused steps in half precision."""
     if network.device.type == "cuda":
         torch.backends.cudnn.benchmark = True
-        return _cropped(torch.compile(_fused(network, merged=True), dynamic=False))
+        return _recorded(network)
     return (
         stage(network, lambda module, *_: torch.compile(module))
         if network.config.architecture == "unet"

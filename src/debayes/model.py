@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from math import expm1, inf, log
 from typing import TypeVar
@@ -116,7 +117,7 @@ class Config:
         """Photosites that the network's coarsest cell spans: mosaics come in multiples of it."""
         return int(2 ** len(self.widths))
 
-    @property
+    @cached_property
     def receptive_radius(self) -> int:
         """How far, in photosites, a pixel of the output may depend on the mosaic, whatever its place in a cell."""
         radius = 0

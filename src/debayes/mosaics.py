@@ -30,7 +30,7 @@ def restore_file(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Restore the mosaic of one file into another, and say what was done.
+    """Restore the mosaic of one file into another, and say what was done, and whether the pattern was `assumed`.
 
     The pattern is the one given, or the one the file records, or RGGB. With `maps`, the noise map and the doubt
     map (standard deviations, 1 = white) are written beside the picture as float TIFFs. With `adapt`, a copy of
@@ -44,7 +44,8 @@ def restore_file(
         if path.resolve() == source.resolve():
             raise ValueError(f"{path} is the mosaic itself: write the picture somewhere else")
     mosaic = image.read_mosaic(source, black=black, white=white)
-    pattern = cfa.check_pattern(pattern or mosaic.pattern or "RGGB")
+    known = pattern or mosaic.pattern
+    pattern = cfa.check_pattern(known or "RGGB")
     share = 0.5 if adapt else 0.0  # of the progress that adapting takes
 
     def report(start: float, part: float) -> Callable[[float], None] | None:
@@ -81,6 +82,7 @@ def restore_file(
         "width": width,
         "height": height,
         "pattern": pattern,
+        "assumed": known is None,
         "sigma": 255 * level / (3 * height * width),
         **({} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}),
     }

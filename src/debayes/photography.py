@@ -206,11 +206,12 @@ def restore(
             tile=tile,
             progress=progress,
         )
+    known = " (not recorded: --pattern if it is another)" if answer["assumed"] else ""
     adapted = f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})" if adapt else ""
     show(
         answer,
         json_,
-        f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}, "
+        f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}{known}, "
         f"mean noise {answer['sigma']:.1f}/255{adapted}",
     )
 

@@ -1,8 +1,8 @@
 """A network's steps replayed in half precision, each convolution in one kernel with what follows it.
 
 On a GPU a pass over features that adds a bias, or rectifies, takes half as long as the convolution before it: cuDNN
-does both on the way, and `kernels` the sum of a residual block. What is left for other passes torch.compile makes
-few of, if it is given what it can merge (`build` with `merged`).
+does both on the way, and `kernels` the sum of a residual block too. What is left for other passes torch.compile
+makes few of, if it is given what it can merge (`build` with `merged`).
 """
 
 import functools
@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes import graph
+from debayes import cfa, graph
 from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
 
-# A convolution and a sum are one kernel with up to so many channels: with more, cuDNN and a pass are as fast.
-SUMMED = 64
+# `kernels` does convolutions with so many channels: with more, cuDNN is as fast, a pass for the sum included.
+NARROWEST, WIDEST = 16, 32
 
 # Taps of a 3x3 convolution.
 TAPS = 9
@@ -40,10 +40,10 @@ class Joined:
     rectified: bool = True
 
 
-def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined]:
+def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
     """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
 
-    With `summed` those that go into a sum alone too, if they are of the kind that `kernels` has.
+    With `own` those that go into a sum alone too, if they are of the kind that `kernels` has.
     """
     uses = [name for step in steps for name in graph.inputs_of(step)]
     joined: list[Step | Joined] = []
@@ -58,10 +58,9 @@ def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined
                 joined.append(Joined(step.output, made, other))
                 continue
         joined.append(step)
-    for total in [step for step in joined if summed and isinstance(step, Sum)]:
-        made = next(
-            (s for s in joined if isinstance(s, Convolution) and s.output in total.inputs and _has_kernel(s)), None
-        )
+    for total in [step for step in joined if own and isinstance(step, Sum)]:
+        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s)]
+        made = next((s for s in plain if s.output in total.inputs), None)
         if made is not None and uses.count(made.output) == 1:
             (other,) = (name for name in total.inputs if name != made.output)
             joined[joined.index(total)] = Joined(total.output, made, other, rectified=False)
@@ -72,46 +71,72 @@ def join(steps: tuple[Step, ...], *, summed: bool = False) -> list[Step | Joined
 def _has_kernel(step: Convolution) -> bool:
     """Whether `kernels` has such a convolution."""
     outputs, inputs, *sides = step.weight.shape
-    fits = all(16 <= channels <= SUMMED and channels.bit_count() == 1 for channels in (outputs, inputs))
-    return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1 and not step.rectified
+    fits = all(NARROWEST <= each <= WIDEST and each.bit_count() == 1 for each in (outputs, inputs))
+    return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1
 
 
 def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether a GPU does what `kernels` is for, and rightly: Triton comes with PyTorch for most, not for all."""
     if device.type != "cuda":
         return False
-    generator = torch.Generator(device).manual_seed(0)
-    x, other = torch.randn(2, 1, 32, 21, 35, device=device, generator=generator).to(dtype)
-    weight = torch.randn(32, 32, 3, 3, device=device, generator=generator).to(dtype) / 16
-    expected = F.conv2d(x.float(), weight.float(), padding=1) + other.float()
     try:
-        found = _summed(x, _by_tap(weight), torch.zeros_like(weight[:, 0, 0, 0]), other)
+        return _convolves_right(device, dtype) and _ends_right(device, dtype)
     except Exception:  # whatever Triton may throw on a GPU that it does not know
         return False
-    return bool((found.float() - expected).abs().max() < 0.05)
 
 
-def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: bool = False) -> Callable[..., Tensor]:
+def _convolves_right(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `kernels` does a small convolution rightly."""
+    channels = WIDEST
+    generator = torch.Generator(device).manual_seed(0)
+    x, other = torch.randn(2, 1, channels, 70, 75, device=device, generator=generator).to(dtype)
+    weight = torch.randn(channels, channels, 3, 3, device=device, generator=generator).to(dtype) / 16
+    bias = torch.randn(channels, device=device, generator=generator).to(dtype)
+    expected = F.conv2d(x.float(), weight.float(), bias.float(), padding=1) + other.float()
+    found = _own(x, _by_tap(weight), bias, other, False)
+    return bool((found.float() - expected).square().mean().sqrt() < 0.01)
+
+
+def _ends_right(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `kernels` makes the right image of some products and a mosaic."""
+    generator = torch.Generator(device).manual_seed(0)
+    mosaic = torch.rand(1, 1, 20, 150, device=device, generator=generator)
+    products = torch.rand(1, 112, 10, 75, device=device, generator=generator).to(dtype)
+    bias = torch.rand(12, device=device, generator=generator)
+    rows, columns = slice(1, 19), slice(3, 148)
+    expected = F.pixel_shuffle(_add_taps(products.float(), 12) + bias.view(-1, 1, 1), 2) + cfa.interpolate(mosaic)
+    found = _finish(products, mosaic, rows, columns, bias=bias)
+    return bool((found - expected[..., rows, columns]).abs().max() < 1e-3)
+
+
+def build(
+    steps: Graph, dtype: torch.dtype, *, merged: bool = False, own: bool = False, ended: bool = True
+) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
 
-    With `summed` the sums of residual blocks are done by their convolutions, if `kernels_work`.
+    With `own` the sums of residual blocks are done by their convolutions, and narrow convolutions by `kernels`: for
+    GPUs on which `kernels_work`.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
     the weight of a channel of ones; and channels of zeros come without a convolution.
+
+    What is not `ended` gives those products, which `ending` makes an image of.
     """
-    todo = join(steps.steps, summed=summed)
+    todo = join(steps.steps, own=own)
     (output,) = steps.outputs
     plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
     split = {s.output for s in plain[-1:] if _splits(s)}
     with_ones = {s.output for s in plain if _takes_ones(s)}
     padding = {s.output for s in plain if _only_pads(s)}
+    rectified = [s for s in steps.steps if isinstance(s, Convolution) and s.rectified]
+    alone = {s.output for s in rectified if own and _has_kernel(s)}
     arrays: dict[str, tuple[Tensor, Tensor]] = {}
     for step in todo:
         convolution = step.convolution if isinstance(step, Joined) else step
         if isinstance(convolution, Convolution):
             weight, bias = convolution.weight, convolution.bias
-            if isinstance(step, Joined) and not step.rectified:
+            if convolution.output in alone or (isinstance(step, Joined) and not step.rectified):
                 arrays[convolution.output] = (_by_tap(weight).to(dtype), bias.to(dtype))
                 continue
             if convolution.output in split:
@@ -128,11 +153,17 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: boo
 
     def convolve(step: Convolution, x: Tensor) -> Tensor:
         weight, bias = arrays[step.output]
+        if step.output in split and not ended:
+            return F.conv2d(x, weight)
         if step.output in split:
             return _add_taps(F.conv2d(x, weight).float(), sizes[step.output]) + bias.view(-1, 1, 1)
         if step.rectified:
-            rectified: Tensor = _rectified(x, weight, bias, step.stride, step.padding)
-            return rectified
+            found: Tensor = (
+                _own(x, weight, bias, None, True)
+                if step.output in alone
+                else _rectified(x, weight, bias, step.stride, step.padding)
+            )
+            return found
         if step.output in padding:
             return F.pad(x, (0, 0, 0, 0, 0, len(bias) - x.shape[1]))
         if step.output in with_ones:
@@ -154,9 +185,12 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: boo
                     sides = (step.convolution.stride, step.convolution.padding)
                     result = _rectified_sum(x, weight, bias, other, *sides)
                 else:
-                    result = _summed(x, weight, bias, other)
+                    result = _own(x, weight, bias, other, False)
             elif isinstance(step, Convolution):
-                result = convolve(step, values[step.input])[:, : sizes[step.output]]
+                result = convolve(step, values[step.input])
+                if step.output in split and not ended:
+                    return result
+                result = result[:, : sizes[step.output]]
             elif isinstance(step, Sum):
                 result = values[step.inputs[0]] + values[step.inputs[1]]
             elif isinstance(step, Rectifier):
@@ -174,6 +208,39 @@ def build(steps: Graph, dtype: torch.dtype, *, merged: bool = False, summed: boo
         return values[output]
 
     return run
+
+
+def ending(steps: Graph) -> Callable[[Tensor, Tensor, slice, slice], Tensor] | None:
+    """What makes some rows and columns of an image of the products that `build` gives, and of the mosaic, in one
+    pass on a GPU; if the steps end in such products, a cell of 2x2 pixels in three colours, and depth to space."""
+    *_, last, shuffle = steps.steps
+    colors = 3 * 4
+    if not (isinstance(last, Convolution) and isinstance(shuffle, Shuffle) and len(last.bias) == colors):
+        return None
+    if last.rectified or not _splits(last):
+        return None
+    return functools.partial(_finish, bias=last.bias.float())
+
+
+def _finish(products: Tensor, mosaic: Tensor, rows: slice, columns: slice, *, bias: Tensor) -> Tensor:
+    from debayes import kernels
+
+    return kernels.finish(products, bias, _neighbours(mosaic.device), mosaic, rows, columns)
+
+
+@functools.cache
+def _neighbours(device: torch.device) -> Float[Tensor, "9 16"]:
+    """What each of nine neighbours weighs in the interpolation of the three colours of the pixels of a cell."""
+    around = F.pixel_shuffle(cfa.interpolation_kernel("RGGB"), 2).view(
+        3, 2, 2, 6, 6
+    )  # two photosites before a cell on
+    weights = [
+        around[color, y, x, y + 1 : y + 4, x + 1 : x + 4].flatten()
+        for color in range(3)
+        for y in range(2)
+        for x in range(2)
+    ]
+    return F.pad(torch.stack(weights, 1), (0, 4)).contiguous().to(device)
 
 
 def _splits(step: Convolution) -> bool:
@@ -260,17 +327,20 @@ def _(x: Tensor, weight: Tensor, bias: Tensor, other: Tensor, stride: int, paddi
     return F.conv2d(x, weight, bias, stride, padding).contiguous(memory_format=torch.channels_last)
 
 
-@torch.library.custom_op("debayes::summed", mutates_args=())
-def _summed(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor) -> Tensor:
-    """convolution + other in one pass on a GPU."""
+@torch.library.custom_op("debayes::own", mutates_args=())
+def _own(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor | None, rectified: bool) -> Tensor:
+    """convolution + other, rectified or not, in one pass on a GPU."""
     if x.is_cuda:
         from debayes import kernels
 
-        return kernels.convolve_and_add(x, taps, bias, other)
+        return kernels.convolve(x, taps, bias, other, rectified=rectified)
     weight = taps.view(3, 3, *taps.shape[1:]).permute(3, 2, 0, 1)
-    return (F.conv2d(x, weight, bias, padding=1) + other).contiguous(memory_format=torch.channels_last)
+    found = F.conv2d(x, weight, bias, padding=1)
+    found = found if other is None else found + other
+    return (F.relu(found) if rectified else found).contiguous(memory_format=torch.channels_last)
 
 
-@_summed.register_fake
-def _(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor) -> Tensor:
-    return torch.empty_like(other, memory_format=torch.channels_last)
+@_own.register_fake
+def _(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor | None, rectified: bool) -> Tensor:
+    shape = (x.shape[0], len(bias), *x.shape[2:])
+    return x.new_empty(shape).contiguous(memory_format=torch.channels_last)

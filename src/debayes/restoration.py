@@ -29,6 +29,9 @@ from debayes.nig import NormalInverseGamma
 # at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
 TILE = 1536
 
+# Bytes that no picture needs.
+ENOUGH = 2**60
+
 
 @runtime_checkable
 class Runner(Protocol):
@@ -118,21 +121,26 @@ def _start(
         raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
         raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
-    here, bring = _bring(mosaic, network.device)
+    here, bring, confirm = _bring(mosaic, network.device)
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
     sides = default_tile(network, height, width, not mosaic.is_cuda) if tile is None else (tile, tile)
-    return _tiles(network, here, bring, pattern, symmetries, sides, progress)
+    return _tiles(network, here, bring, confirm, pattern, symmetries, sides, progress)
 
 
-def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[Sequence["Window"]], None]]:
-    """The mosaic on the network's device, and what sees to it that the rows of some windows are there.
+def _bring(
+    mosaic: Tensor, device: torch.device
+) -> tuple[Tensor, Callable[[Sequence["Window"]], None], Callable[[], None]]:
+    """The mosaic on the network's device, what sees to it that the rows of some windows are there, and what raises
+    if they hold values that are no numbers.
 
     To a GPU they come through pinned memory when they are asked for, so that the first tile need not wait for all.
     """
     if device.type != "cuda" or mosaic.is_cuda:
         here = mosaic.to(device, torch.float32)
-        _check_numbers(here)
-        return here, lambda windows: None
+        confirm = _check_numbers(here)
+        if not here.is_cuda:
+            confirm()
+        return here, lambda windows: None, confirm
     here = torch.empty(mosaic.shape, device=device)
     pinned = torch.empty(mosaic.shape, pin_memory=True)
     brought = 0
@@ -143,17 +151,32 @@ def _bring(mosaic: Tensor, device: torch.device) -> tuple[Tensor, Callable[[Sequ
         if row > brought:
             part = (..., slice(brought, row), slice(None))
             pinned[part] = mosaic[part]
-            _check_numbers(pinned[part])
+            _check_numbers(pinned[part])()
             here[part].copy_(pinned[part], non_blocking=True)
             brought = row
 
-    return here, bring
+    return here, bring, lambda: None
 
 
-def _check_numbers(mosaic: Tensor) -> None:
-    """Raise if some values are no numbers: then their sum is none, and only then they are looked at one by one."""
-    if not bool(mosaic.sum().isfinite()) and not bool(mosaic.isfinite().all()):
-        raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
+def _check_numbers(mosaic: Tensor) -> Callable[[], None]:
+    """What raises if some values are no numbers: if their sum is none, they are looked at one by one.
+
+    A GPU sums them before what it is asked to do next, and that answer is waited for, not what comes after it.
+    """
+    total = mosaic.sum()
+    known = None
+    if mosaic.is_cuda:
+        total = torch.empty((), pin_memory=True).copy_(total, non_blocking=True)
+        known = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        known.record()
+
+    def confirm() -> None:
+        if known is not None:
+            known.synchronize()
+        if not bool(total.isfinite()) and not bool(mosaic.isfinite().all()):
+            raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
+
+    return confirm
 
 
 def measure(network: Runner, mosaic: Float[Tensor, "1 h w"], pattern: str = "RGGB", *, times: int = 2) -> float:
@@ -177,7 +200,14 @@ def default_tile(network: Runner, height: int, width: int, moved: bool) -> tuple
     if network.device.type != "cuda":
         return TILE, TILE
     free, _ = torch.cuda.mem_get_info(network.device)
-    return band(network.config, height, width, moved, free)
+    found = band(network.config, height, width, moved, free)
+    if found == band(network.config, height, width, moved, ENOUGH):
+        return found
+    held = torch.cuda.memory_stats_as_nested_dict(
+        network.device
+    )  # what PyTorch keeps, and does not use now, is free
+    unused = held["reserved_bytes"]["all"]["current"] - held["allocated_bytes"]["all"]["current"]
+    return band(network.config, height, width, moved, free + unused)
 
 
 def band(config: Config, height: int, width: int, moved: bool, free: int) -> tuple[int, int]:
@@ -206,8 +236,12 @@ def _assemble(
     *batch, _, height, width = mosaic.shape
     shape = (*batch, 3, height, width)
     if device.type != "cuda" or mosaic.is_cuda:
-        whole = [mosaic.new_empty(shape) for _ in names]
+        whole: list[Tensor] = []
         for rows, columns, part in tiles:
+            if part.loc.shape == shape:  # one tile is all
+                whole = [getattr(part, name).to(mosaic).contiguous() for name in names]
+                continue
+            whole = whole or [mosaic.new_empty(shape) for _ in names]
             for name, target in zip(names, whole, strict=True):
                 target[..., rows, columns] = getattr(part, name)
         return whole
@@ -233,6 +267,7 @@ def _tiles(
     network: Runner,
     mosaic: Tensor,
     bring: Callable[[Sequence["Window"]], None],
+    confirm: Callable[[], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
@@ -255,6 +290,7 @@ def _tiles(
                     done += 1
                     if progress is not None:
                         progress(done / total)
+                confirm()
                 merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
                 yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
 

@@ -107,8 +107,8 @@ def _read(path: Path) -> tuple[Card, dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+    except (SafetensorError, OSError):
+        raise ValueError(f"{path} is no weight file: it is not a whole safetensors file") from None
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path} is a safetensors file, but not one that debayes wrote")
     if metadata.get("version") != str(VERSION):
