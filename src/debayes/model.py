@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from math import expm1, inf, log
 from typing import TypeVar
@@ -117,13 +116,14 @@ class Config:
         """Photosites that the network's coarsest cell spans: mosaics come in multiples of it."""
         return int(2 ** len(self.widths))
 
-    @cached_property
+    @property
     def receptive_radius(self) -> int:
         """How far, in photosites, a pixel of the output may depend on the mosaic, whatever its place in a cell."""
         radius = 0
+        path = self._longest_path()[::-1]
         for pixel in range(self.stride):
             low = high = pixel
-            for scale, convolutions in reversed(self._longest_path()):
+            for scale, convolutions in path:
                 low = low // scale * scale - convolutions * scale
                 high = high // scale * scale + scale - 1 + convolutions * scale
             radius = max(radius, pixel - low, high - pixel)
