@@ -46,9 +46,26 @@ def test_estimate_scales_with_the_mosaic() -> None:
 
 
 def test_estimate_of_one_level_is_a_floor() -> None:
-    """A scene of one brightness has no line to lie on; found a little low, as doubting high samples costs."""
+    """A scene of one brightness has no line to lie on, but a level."""
     found = profile.estimate(noise.gaussian(torch.full((1, 400, 400), 0.5), 0.04, generator=seeded(3)))
-    assert found.gain * 0.5 + found.floor == pytest.approx(0.04**2, rel=0.15)
+    assert found.gain * 0.5 + found.floor == pytest.approx(0.04**2, rel=0.05)
+
+
+def test_all_that_is_no_rougher_than_noise_speaks() -> None:
+    """Of a picture that is plain in one half and texture in the other, most plain blocks are chosen and hardly any
+    textured one; so its level is found better than from the few that are smoothest."""
+    plain = noise.gaussian(torch.full((1, 512, 512), 0.5), 0.02, generator=seeded(7))
+    rough = noise.gaussian(plain[..., :256], 0.1, generator=seeded(8))
+    mosaic = torch.cat((rough, plain[..., 256:]), 2)
+    level = profile._levels(cfa.pack(mosaic).unsqueeze(1), 1.0)[8]
+    truth = profile.Profile(0.0, 0.02**2)
+    chosen = level.no_rougher_than(truth)
+    assert float(chosen.diagonal.square().mean()) == pytest.approx(0.02**2, rel=0.1)
+    smooth = level.texture < 1.5 * 0.02**2
+    assert len(chosen.mean) > 0.3 * int(smooth.sum()) > profile.FEWEST
+    found, few = profile.estimate(mosaic), profile.estimate(mosaic, blocks=50)
+    assert abs(float(found.variance(torch.tensor(0.5))) / 0.02**2 - 1) < 0.05
+    assert abs(float(few.variance(torch.tensor(0.5))) / 0.02**2 - 1) > 0.05
 
 
 def test_estimate_without_noise_is_nothing() -> None:
