@@ -3,7 +3,8 @@
     python benchmarks/burst.py FRAME.dng... --mean MEAN.npy [--model raw-s] [--strength 1]
 
 MEAN.npy holds the mean of other frames of the same scene, in counts times --scale (16); it is the truth but for its
-own noise, which is that of a frame divided by the number of frames.
+own noise, which is that of a frame divided by the number of frames. Below the noise profiles found in single frames
+stands that of all over time: a line through their squared distances from the mean.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from debayes import cfa, development, raw, weights
 
@@ -26,6 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     network = weights.load(options.model)
     gains = []
+    squares = torch.zeros(())
     print("| frame | raw, dB | developed, dB | gain, dB | noise gain | noise floor |")
     print("|---|---|---|---|---|---|")
     for path in options.frames:
@@ -37,11 +40,22 @@ def main() -> None:
         sampled = cfa.mosaic(developed.picture, shot.pattern)
         before, after = (float(-10 * (x - truth).square().mean().log10()) for x in (shot.mosaic, sampled))
         gains.append(after - before)
+        squares = squares + (shot.mosaic - truth).square() / len(options.frames)
         found = developed.profile
         print(
             f"| {path.name} | {before:.2f} | {after:.2f} | {gains[-1]:.2f} | {found.gain:.3g} | {found.floor:.3g} |"
         )
+    gain, floor = over_time(truth, squares)
+    print(f"| over time | | | | {gain:.3g} | {floor:.3g} |")
     print(f"\nmean gain {np.mean(gains):.2f} dB over {len(gains)} frames")
+
+
+def over_time(mean: Tensor, squares: Tensor) -> tuple[float, float]:
+    """Gain and floor of the noise: how squared distances from the mean grow with it."""
+    levels = mean.flatten().argsort().tensor_split(64)
+    signal, variance = (np.array([float(x.flatten()[level].mean()) for level in levels]) for x in (mean, squares))
+    gain, floor = np.polyfit(signal, variance, 1, w=1 / variance)
+    return float(gain), float(floor)
 
 
 if __name__ == "__main__":

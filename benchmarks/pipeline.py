@@ -1,22 +1,26 @@
 """Developing a folder against the network alone: python benchmarks/pipeline.py [--files 20] [--megapixels 24]
 
-Simulated raws of a free photograph are developed to DNG by `debayes develop` in a process of its own, then the
-network alone restores as many mosaics of that size, already in memory, with the same engine. Prints both times,
-their ratio, and the process's memory while it worked on its second file and on its last.
+Simulated raws of a free photograph are developed to DNG by `debayes develop` in a process of its own. After each of
+them it is halted while the network alone, with the same engine, restores a mosaic of that size, already in memory:
+machines change their speed from minute to minute. Prints both times, their ratio, and the process's memory while it
+worked on its second file and on its last.
 """
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from time import monotonic, sleep
 
+from torch import Tensor
+
 from debayes import image, mosaics, scenes, weights
 from debayes import raw as raws
 from debayes.development import enter, noise_of
-from debayes.engine import prepare
+from debayes.engine import Engine, prepare
 from debayes.restoration import restore_tiles
 
 
@@ -39,31 +43,40 @@ def main() -> None:
             shutil.copy(folder / "large.dng", folder / "raws" / f"{i:03d}.dng")
         command = [sys.executable, "-m", "debayes", "develop", str(folder / "raws"), "-o", str(folder / "out")]
         command += ["--model", options.model, "--engine", options.engine]
+        raw = raws.read(folder / "large.dng")
+        engine = prepare(weights.load(options.model), options.engine)
+        encoded = enter(raw, noise_of(raw))
+        alone(engine, encoded, raw.pattern)  # what is done once, as by the process
         start = monotonic()
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         memory: dict[int, float] = {}  # by how many files were done
+        pure, measured = 0.0, 0
         while run.poll() is None:
             done = len(list((folder / "out").glob("*-debayes.dng")))
             memory[done] = max(memory.get(done, 0.0), resident(run.pid))
+            if done > measured:
+                run.send_signal(signal.SIGSTOP)
+                pure, measured = pure + alone(engine, encoded, raw.pattern), measured + 1
+                run.send_signal(signal.SIGCONT)
             sleep(0.1)
-        seconds = monotonic() - start
+        seconds = monotonic() - start - pure
         if run.returncode:
             sys.exit(run.returncode)
-        raw = raws.read(folder / "large.dng")
-    engine = prepare(weights.load(options.model), options.engine)
-    encoded = enter(raw, noise_of(raw))
-    pure = 0.0
-    for _ in range(options.files):
-        start = monotonic()
-        for _ in restore_tiles(engine, encoded, raw.pattern):
-            pass
-        pure += monotonic() - start
+    pure *= options.files / measured
     print(
         f"{options.files} files of {height * width / 1e6:.1f} MP with {options.model}, engine {engine.name}: "
         f"developed in {seconds:.1f} s, the network alone {pure:.1f} s, ratio {seconds / pure:.2f}; "
         f"{options.files * height * width / 1e6 / seconds:.2f} MP/s; "
         f"memory at the second file {memory[1]:.2f} GiB, at the last {memory[options.files - 1]:.2f} GiB"
     )
+
+
+def alone(engine: Engine, encoded: Tensor, pattern: str) -> float:
+    """How many seconds the network takes for a mosaic."""
+    start = monotonic()
+    for _ in restore_tiles(engine, encoded, pattern):
+        pass
+    return monotonic() - start
 
 
 def resident(process: int) -> float:

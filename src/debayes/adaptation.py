@@ -221,7 +221,7 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
     """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
-    if scale_error(network, mosaic, known) < 0.03 + 0.9 / level:
+    if scale_error(network, mosaic, known) < 0.035 + 0.9 / level:
         return "the network knows this noise: its noise map scales with the mosaic"
     if level < 0.95 * claimed:
         return "the noise varies in space, where adapting expects it to follow the signal"

@@ -28,7 +28,7 @@ BLOCKS, SHARE = 200, 0.02
 ROUNDS, FEWEST = 3, 100
 
 # Photosites that are enough for an estimate: of larger mosaics only some bands of so many rows are looked at.
-ENOUGH, BAND = 12_000_000, 64
+ENOUGH, BAND = 6_000_000, 64
 
 # The mean of min(x², 9) for a standard normal x.
 _TRIMMED = 0.9950
