@@ -163,16 +163,22 @@ def test_killed_and_started_again(source: Path, tmp_path: Path) -> None:
 
 
 def test_maps_that_are_missing_are_made(source: Path, tmp_path: Path) -> None:
-    """A picture without the maps that are asked for is not done; it is written last, so with it all is."""
+    """A picture that is there stays as it is. To be overwritten, it is written last: where it is, all is."""
     jobs = batch.plan([source], tmp_path, ".png")
-    (first,) = batch.run(jobs, "raw-s", Settings())
+    (first,) = batch.run(jobs, "raw-s", Settings(strength=0.5))
     assert first.answer is not None
+    picture = jobs[0].target
+    before = picture.read_bytes()
     (second,) = batch.run(jobs, "raw-s", Settings(with_maps=True))
-    assert second.answer is not None and len(second.answer["written"]) == 5
-    stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert max(stamps, key=stamps.__getitem__) == "cat-debayes.png"
+    assert second.answer is not None and len(second.answer["written"]) == 4
+    assert str(picture) not in second.answer["written"] and picture.read_bytes() == before
     (third,) = batch.run(jobs, "raw-s", Settings(with_maps=True))
     assert third.skipped
+    (fourth,) = batch.run(jobs, "raw-s", Settings(with_maps=True), overwrite=True)
+    assert fourth.answer is not None and len(fourth.answer["written"]) == 5
+    assert picture.read_bytes() != before
+    stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert max(stamps, key=stamps.__getitem__) == picture.name
 
 
 PARENT = """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -117,10 +117,11 @@ def run(
 ) -> Iterator[Outcome]:
     """Develop the files, and say of each what became of it, as they are done.
 
-    Pictures that are there, with the maps asked for, are kept unless they are to be overwritten. While a GPU
+    Pictures that are there are kept unless they are to be overwritten; maps that they lack are made. While a GPU
     restores a picture, the next raw is read and the last picture written. With several processes, each has its
     share of the cores, and progress is told of whole files only. A folder is left for pictures alone.
     """
+    settings = replace(settings, keep=not overwrite)
     todo = []
     for job in jobs:
         if darkroom.is_done(job.target, settings) and not overwrite:

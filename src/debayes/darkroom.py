@@ -74,6 +74,8 @@ class Settings:
     """The colours of a rendered picture."""
     quality: int = 95
     """Of a JPEG."""
+    keep: bool = False
+    """Leave a picture that is there as it is, and write its maps alone."""
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
@@ -190,28 +192,20 @@ def develop(
 
 def write(developed: Print, settings: Settings) -> dict[str, Any]:
     """The third step: write the files, and say what was done."""
-    counts, adapted = developed.counts, developed.adapted
+    adapted = developed.adapted
     source, target, raw, found = (getattr(developed.negative, f.name) for f in fields(Negative))
     height, width = raw.size
-    stops = settings.exposure + raw.exposure
-    # The picture last: where it is, all is done.
-    beside: list[Path] = []
+    # The picture last: where it is, all but maps that were not asked for then is done.
+    written: list[Path] = []
     about = {"source": source.name, "gain": found.gain, "floor": found.floor}
     for kind, level in developed.levels.items():
-        beside += maps.write(target, kind, level, about)
-    if target.suffix.lower() == ".dng":
-        step = -(-max(height, width) // PREVIEW)
-        small = _preview(counts, raw, stops, step)
-        dng.write(target, counts, raw, preview=small, left=developed.left, source=source)
-    else:
-        bits = image.check_bits(target, None)
-        shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
-        icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
-        image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
-        metadata.copy_by_exiftool(source, target, raw)
+        written += maps.write(target, kind, level, about)
+    if not (settings.keep and target.exists()):
+        _write_picture(developed, settings)
+        written.insert(0, target)
     return {
         "source": str(source),
-        "written": [str(path) for path in (target, *beside)],
+        "written": [str(path) for path in written],
         "width": width,
         "height": height,
         "pattern": raw.pattern,
@@ -220,6 +214,23 @@ def write(developed: Print, settings: Settings) -> dict[str, Any]:
         "assumed": list(raw.assumed),
         **({} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}),
     }
+
+
+def _write_picture(developed: Print, settings: Settings) -> None:
+    """Write the linear DNG, or the rendered picture."""
+    counts = developed.counts
+    source, target, raw = developed.negative.source, developed.negative.target, developed.negative.raw
+    stops = settings.exposure + raw.exposure
+    if target.suffix.lower() == ".dng":
+        step = -(-max(raw.size) // PREVIEW)
+        small = _preview(counts, raw, stops, step)
+        dng.write(target, counts, raw, preview=small, left=developed.left, source=source)
+    else:
+        bits = image.check_bits(target, None)
+        shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
+        icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
+        image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
+        metadata.copy_by_exiftool(source, target, raw)
 
 
 def describe(source: Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:

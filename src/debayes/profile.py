@@ -154,7 +154,8 @@ def _line(signal: Tensor, variances: Tensor, weight: Tensor) -> tuple[float, flo
     x, y = (weight * signal).sum() / total, (weight * variances).sum() / total
     spread = (weight * (signal - x).square()).sum() / total
     joint = (weight * (signal - x) * (variances - y)).sum() / total
-    gain = float(joint / spread) if spread > 1e-6 * x.square() else 0.0  # of one brightness there is no line
+    # levels that lie closer together than half of what noise does are one, and there is no line
+    gain = float(joint / spread) if spread > y / 4 else 0.0
     floor = float(y - gain * x)
     if gain < 0:
         return 0.0, float(y)
