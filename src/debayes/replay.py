@@ -20,8 +20,9 @@ from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
 
-# `kernels` does convolutions with so many channels: with more, cuDNN is as fast, a pass for the sum included.
-NARROWEST, WIDEST = 16, 32
+# `kernels` does convolutions with so many channels, and up to more of them if a sum follows: cuDNN is as fast with
+# more, a pass for the sum included.
+NARROWEST, WIDEST, WIDEST_SUMMED = 16, 32, 64
 
 # Taps of a 3x3 convolution.
 TAPS = 9
@@ -59,7 +60,7 @@ def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
                 continue
         joined.append(step)
     for total in [step for step in joined if own and isinstance(step, Sum)]:
-        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s)]
+        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s, WIDEST_SUMMED)]
         made = next((s for s in plain if s.output in total.inputs), None)
         if made is not None and uses.count(made.output) == 1:
             (other,) = (name for name in total.inputs if name != made.output)
@@ -68,10 +69,10 @@ def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
     return joined
 
 
-def _has_kernel(step: Convolution) -> bool:
+def _has_kernel(step: Convolution, widest: int = WIDEST) -> bool:
     """Whether `kernels` has such a convolution."""
     outputs, inputs, *sides = step.weight.shape
-    fits = all(NARROWEST <= each <= WIDEST and each.bit_count() == 1 for each in (outputs, inputs))
+    fits = all(NARROWEST <= each <= widest and each.bit_count() == 1 for each in (outputs, inputs))
     return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1
 
 
@@ -80,17 +81,17 @@ def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
     if device.type != "cuda":
         return False
     try:
-        return _convolves_right(device, dtype) and _ends_right(device, dtype)
+        right = all(_convolves_right(device, dtype, channels) for channels in (WIDEST, WIDEST_SUMMED))
+        return right and _ends_right(device, dtype)
     except Exception:  # whatever Triton may throw on a GPU that it does not know
         return False
 
 
-def _convolves_right(device: torch.device, dtype: torch.dtype) -> bool:
+def _convolves_right(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
     """Whether `kernels` does a small convolution rightly."""
-    channels = WIDEST
     generator = torch.Generator(device).manual_seed(0)
     x, other = torch.randn(2, 1, channels, 70, 75, device=device, generator=generator).to(dtype)
-    weight = torch.randn(channels, channels, 3, 3, device=device, generator=generator).to(dtype) / 16
+    weight = torch.randn(channels, channels, 3, 3, device=device, generator=generator).to(dtype) / 24
     bias = torch.randn(channels, device=device, generator=generator).to(dtype)
     expected = F.conv2d(x.float(), weight.float(), bias.float(), padding=1) + other.float()
     found = _own(x, _by_tap(weight), bias, other, False)
