@@ -14,12 +14,9 @@ from torch import Tensor
 # Maps at full resolution of a cell of 2x2 pixels, and what they take in a matrix.
 MAPS, LANES = 12, 16
 
-# Channels that planes take beside a result's: as many as matrix units read at once.
-BESIDE = 16
-
-# By channels: the columns that a block of threads goes down, how far, how many rows it fetches ahead, its warps, and
-# whether they take what they fetched into registers; the fastest of some (benchmarks/kernels.py).
-SHAPES = {16: (64, 30, 3, 4, True), 32: (64, 30, 3, 4, True), 64: (64, 62, 3, 4, False)}
+# The columns that a block of threads goes down, how far, and how many rows it fetches ahead; the fastest of some,
+# for 32 channels and for 64 (benchmarks/kernels.py).
+COLUMNS, ROWS, STAGES = 64, 30, 3
 
 
 def convolve(
@@ -27,27 +24,19 @@ def convolve(
     filters: Float[Tensor, "9 i o"],
     bias: Float[Tensor, " o"],
     other: Float[Tensor, "b o h w"] | None = None,
-    planes: Float[Tensor, "b 4 h w"] | None = None,
     *,
     rectified: bool = False,
-) -> Float[Tensor, "b n h w"]:
-    """The convolution of x, with zeros around it, plus bias and another picture; channels are those of `SHAPES`.
-
-    `planes`, if given, come behind the result's channels, with as many zeros as make `BESIDE`.
-    """
+) -> Float[Tensor, "b o h w"]:
+    """The convolution of x, with zeros around it, plus bias and another picture; channels are powers of two."""
     batch, inputs, height, width = x.shape
-    columns, rows, stages, warps, registers = SHAPES[inputs]
-    outputs, beside = len(bias), BESIDE if planes is not None else 0
+    outputs = len(bias)
     layout = torch.channels_last
     x = x.contiguous(memory_format=layout)
     other = None if other is None else other.contiguous(memory_format=layout)
-    planes = None if planes is None else planes.contiguous(memory_format=layout)
-    size = (batch, outputs + beside, height, width)
-    result = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=layout)
-    grid = (-(-width // columns), -(-height // rows), batch)
-    given = (x, filters, bias, x if other is None else other, x if planes is None else planes, result)
-    kind = (inputs, outputs, beside, rows, columns, stages, registers, other is not None, rectified)
-    _convolve[grid](*given, height, width, -1, *kind, num_warps=warps)
+    result = torch.empty((batch, outputs, height, width), dtype=x.dtype, device=x.device, memory_format=layout)
+    grid = (-(-width // COLUMNS), -(-height // ROWS), batch)
+    kind = (inputs, outputs, ROWS, COLUMNS, STAGES, other is not None, rectified)
+    _convolve[grid](x, filters, bias, x if other is None else other, result, height, width, *kind, num_warps=4)
     return result
 
 
@@ -124,41 +113,28 @@ def _finish(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _in_registers(x, ones):  # type: ignore[no-untyped-def]
-    """The same numbers, but Triton, which does not know the bits of `ones`, takes them from shared memory once, and
-    not for each of the three products they are in."""
-    return (x.to(tl.int16, bitcast=True) & ones.to(tl.int16)).to(x.dtype, bitcast=True)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows constexpr alone
     x,
     filters,
     bias,
     other,
-    planes,
     result,
     height,
     width,
-    ones,
     inputs: tl.constexpr,
     outputs: tl.constexpr,
-    beside: tl.constexpr,
     rows: tl.constexpr,
     columns: tl.constexpr,
     stages: tl.constexpr,
-    registers: tl.constexpr,
     summed: tl.constexpr,
     rectified: tl.constexpr,
 ):
     column = tl.program_id(0) * columns + tl.arange(0, columns)
     top = tl.program_id(1) * rows
     picture = tl.program_id(2).to(tl.int64) * height * width
-    lanes: tl.constexpr = outputs + beside
     x += picture * inputs
     other += picture * outputs
-    planes += picture * 4
-    result += picture * lanes
+    result += picture * outputs
     one = tl.arange(0, inputs)
     two = tl.arange(0, 2 * inputs)  # a pixel and its neighbour to the right lie side by side
     filter_ = tl.arange(0, outputs)
@@ -171,11 +147,10 @@ def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows co
     half = tl.load(bias + filter_).to(tl.float32)[None, :] / 2
     pairs = (column - 1)[:, None] * inputs + two[None, :]
     rights = (column + 1)[:, None] * inputs + one[None, :]
+    goals = column[:, None] * outputs + filter_[None, :]
     has_pairs = (pairs >= 0) & (pairs < width * inputs)
     has_rights = rights < width * inputs
-    wanted = (column < width)[:, None]
-    others = column[:, None] * outputs + filter_[None, :]
-    goals = column[:, None] * lanes + filter_[None, :]
+    wanted = goals < width * outputs
     # What is known of the row above the one that is fetched, and of that one.
     above = tl.zeros((columns, outputs), tl.float32)
     here = tl.zeros((columns, outputs), tl.float32)
@@ -185,21 +160,15 @@ def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows co
         line = x + row * width * inputs
         pair = tl.load(line + pairs, mask=has_pairs & inside, other=0.0)
         right = tl.load(line + rights, mask=has_rights & inside, other=0.0)
-        if registers:
-            pair, right = _in_registers(pair, ones), _in_registers(right, ones)
         above = tl.dot(right, third_right, tl.dot(pair, third, above))
         here = tl.dot(right, second_right, tl.dot(pair, second, here))
         below = tl.dot(right, first_right, tl.dot(pair, first))
         done = wanted & (i >= 2) & (row <= height)
-        before = (row - 1) * width
+        goal = (row - 1) * width * outputs + goals
         if summed:
-            above += tl.load(other + before * outputs + others, mask=done, other=0.0).to(tl.float32)
+            above += tl.load(other + goal, mask=done, other=0.0).to(tl.float32)
         if rectified:
             above = tl.maximum(above, 0.0)
-        tl.store(result + before * lanes + goals, above.to(result.dtype.element_ty), mask=done)
-        if beside:
-            lane = tl.arange(0, beside)[None, :]
-            plane = tl.load(planes + before * 4 + column[:, None] * 4 + lane, mask=done & (lane < 4), other=0.0)
-            tl.store(result + before * lanes + column[:, None] * lanes + outputs + lane, plane, mask=done)
+        tl.store(result + goal, above.to(result.dtype.element_ty), mask=done)
         above = here + half
         here = below + half

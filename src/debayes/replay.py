@@ -60,7 +60,9 @@ def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
                 continue
         joined.append(step)
     for total in [step for step in joined if own and isinstance(step, Sum)]:
-        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s, WIDEST_SUMMED)]
+        plain = [
+            s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s, WIDEST_SUMMED)
+        ]
         made = next((s for s in plain if s.output in total.inputs), None)
         if made is not None and uses.count(made.output) == 1:
             (other,) = (name for name in total.inputs if name != made.output)

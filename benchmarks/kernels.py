@@ -1,0 +1,105 @@
+"""Where a network's time goes on a GPU: python benchmarks/kernels.py [--models wild-s wild-l] [--shapes]
+
+Restores a mosaic of 24 megapixels in the GPU's memory with `--engine compile`: megapixels a second, and the kernels
+that take most of it. With --shapes, the convolutions of `kernels.py` too, in several shapes of blocks, beside
+cuDNN's with the pass for a residual block's sum that those save.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from debayes import engine, kernels, restoration, weights
+from debayes.replay import _by_tap
+
+ROWS, COLUMNS = 4096, 6000
+
+# Channels and the part of the resolution that they have.
+KINDS = ((32, 2), (64, 4), (64, 2))
+
+# Columns, rows and stages of a block to try, as in `kernels`.
+SHAPES = ((64, 30, 3), (64, 62, 3), (64, 14, 3), (64, 30, 2), (64, 30, 4))
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", nargs="*", default=["wild-s", "wild-l"])
+    parser.add_argument("--shapes", action="store_true")
+    options = parser.parse_args()
+    if options.shapes:
+        for channels, scale in KINDS:
+            show_shapes(channels, scale)
+    for model in options.models:
+        show_kernels(model)
+
+
+def show_kernels(model: str) -> None:
+    """How fast a network restores a mosaic, and the kernels that it takes."""
+    network = weights.load(model, device="cuda")
+    prepared = engine.prepare(network, "compile", image=True)
+    mosaic = torch.rand(1, ROWS, COLUMNS)
+    there = mosaic.cuda()
+    speeds = [mosaic.numel() / 1e6 / restoration.measure(prepared, each, times=8) for each in (there, mosaic)]
+    times = 5
+    with profile(activities=[ProfilerActivity.CUDA]) as watch:
+        for _ in range(times):
+            restoration.restore_image(prepared, there)
+        torch.cuda.synchronize()
+    found = [(event.self_device_time_total, event.count, event.key) for event in watch.key_averages()]
+    total = sum(spent for spent, _, _ in found) / times / 1e3
+    print(f"\n{model}: {speeds[0]:.0f} MP/s, {speeds[1]:.0f} from and to host memory; kernels {total:.2f} ms")
+    for spent, count, name in sorted(found, reverse=True)[:24]:
+        print(f"{spent / times / 1e3:8.3f} ms {count / times:7.1f} times  {name[:110]}", flush=True)
+
+
+def show_shapes(channels: int, scale: int) -> None:
+    """How long a convolution with a sum takes in several shapes, and cuDNN's without it."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    size = (2, 1, channels, ROWS // scale, COLUMNS // scale)
+    dtype = torch.float16 if channels == 32 else torch.bfloat16
+    x, other = (
+        each.to(dtype).contiguous(memory_format=torch.channels_last)
+        for each in torch.randn(size, device="cuda", generator=generator)
+    )
+    weight = (torch.randn(channels, channels, 3, 3, device="cuda", generator=generator) / 24).to(dtype)
+    bias = torch.randn(channels, device="cuda", generator=generator).to(dtype)
+    taps = _by_tap(weight)
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    torch.backends.cudnn.benchmark = True
+    plain = time(lambda: F.conv2d(x, weight, None, padding=1))
+    fused = time(lambda: torch.cudnn_convolution_relu(x, weight, bias, [1, 1], [1, 1], [1, 1], 1))
+    added = time(torch.compile(lambda: x + other + bias.view(-1, 1, 1)))
+    print(f"\n{channels} channels at 1/{scale}: cuDNN {plain:.3f}, rectified {fused:.3f}, a sum {added:.3f} ms")
+    expected = F.conv2d(x[..., :200, :300].float(), weight.float(), bias.float(), padding=1)
+    usual = kernels.COLUMNS, kernels.ROWS, kernels.STAGES
+    for shape in SHAPES:
+        kernels.COLUMNS, kernels.ROWS, kernels.STAGES = shape
+        summed = time(lambda: kernels.convolve(x, taps, bias, other))
+        rectified = time(lambda: kernels.convolve(x, taps, bias, rectified=True))
+        found = kernels.convolve(x, taps, bias, other).float() - other.float()
+        error = (found[..., :199, :299] - expected[..., :199, :299]).square().mean().sqrt()
+        print(f"{shape}: summed {summed:.3f}, rectified {rectified:.3f} ms, error {error:.1e}", flush=True)
+    kernels.COLUMNS, kernels.ROWS, kernels.STAGES = usual
+
+
+def time(run: Callable[[], Tensor]) -> float:
+    """Milliseconds that a run takes: the best of some, after one to warm up."""
+    run()
+    best = float("inf")
+    for _ in range(8):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        best = min(best, begin.elapsed_time(end))
+    return best
+
+
+if __name__ == "__main__":
+    main()
