@@ -92,7 +92,7 @@ def time(run: Callable[[], Tensor]) -> float:
     run()
     best = float("inf")
     for _ in range(8):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         run()
         end.record()

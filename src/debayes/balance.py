@@ -68,15 +68,24 @@ class Balance:
         if len(columns) == 0:
             return
         starts = np.searchsorted(columns, np.arange(columns[0], columns[-1] + 1))
-        for row in range(-(top + down) % CELL, picture.shape[1] - 1, CELL):
-            cells = picture[:, row : row + 2].reshape(3, 2, -1, 2)
-            for i, color in enumerate(cfa.COLORS):
-                own = torch.stack([cells[i, y, :, x] for y, x in _places(pattern, color)]).mean(0)
-                weight = self.weight(own)
-                ahead = weight * (cells[i].mean((0, 2)) - own)
-                place = (i, (top + down + row) // CELL, slice(columns[0], columns[-1] + 1))
-                self._ahead[place] += np.add.reduceat(ahead.numpy(), starts)
-                self._looks[place] += np.add.reduceat(weight.numpy(), starts)
+        row = -(top + down) % CELL
+        pairs = [picture[:, row + y :: CELL] for y in (0, 1)]
+        count = pairs[1].shape[1]
+        if count == 0:
+            return
+        cells = torch.stack([pair[:, :count] for pair in pairs], 2).view(3, count, 2, -1, 2)
+        own = torch.stack(
+            [
+                torch.stack([cells[i, :, y, :, x] for y, x in _places(pattern, color)]).mean(0)
+                for i, color in enumerate(cfa.COLORS)
+            ]
+        )
+        weight = self.weight(own)
+        ahead = weight * (cells.mean((2, 4)) - own)
+        first = (top + down + row) // CELL
+        place = (slice(None), slice(first, first + count), slice(columns[0], columns[-1] + 1))
+        self._ahead[place] += np.add.reduceat(ahead.numpy(), starts, axis=2)
+        self._looks[place] += np.add.reduceat(weight.numpy(), starts, axis=2)
 
     def weight(self, picture: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """How much pixels count, and how much of the correction they get: all up to half the limit, none above."""

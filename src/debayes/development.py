@@ -17,8 +17,9 @@ from debayes.raw import Raw
 from debayes.restoration import Runner, restore_tiles
 
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
-# cache; an even number.
+# cache; an even number. Of tiles, whose rows are shorter, more.
 STRIP = 32
+TILE_STRIP = 128
 
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999
@@ -127,7 +128,7 @@ def develop_tiles(
     encoded = enter(raw, found)
     tiles = restore_tiles(network, encoded, raw.pattern, ensemble=ensemble, tile=tile, progress=progress)
     for rows, columns, posterior in tiles:
-        for strip in strips(rows.stop - rows.start):
+        for strip in strips(rows.stop - rows.start, TILE_STRIP):
             place = slice(rows.start + strip.start, rows.start + strip.stop)
             piece = posterior.map(itemgetter((slice(None), strip)))
             yield _part(raw, place, columns, piece, offset, gains)
@@ -223,7 +224,7 @@ def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:
     return around[:, inside[0], inside[1]]
 
 
-def strips(height: int) -> Iterator[slice]:
+def strips(height: int, rows: int = STRIP) -> Iterator[slice]:
     """Strips of a picture, so that what is done to all of it in float needs little memory."""
-    for start in range(0, height, STRIP):
-        yield slice(start, min(start + STRIP, height))
+    for start in range(0, height, rows):
+        yield slice(start, min(start + rows, height))

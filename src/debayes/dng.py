@@ -238,8 +238,10 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
     def encode(place: tuple[int, int]) -> bytes:
         row, column = place
         part = picture[row : row + rows, column : column + columns]
-        lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
-        whole = np.ascontiguousarray(np.pad(part, lack, mode="edge"))
+        if part.shape[:2] != (rows, columns):
+            lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
+            part = np.pad(part, lack, mode="edge")
+        whole = np.ascontiguousarray(part)
         return bytes(imagecodecs.jpeg_encode(whole, lossless=True, predictor=1, bitspersample=16))
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # it does not hold the interpreter while it encodes
