@@ -133,8 +133,8 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
-    """Residual blocks of 16 and 32 channels each become one step less, one of 64 does not; the pixels stay."""
-    network = untrained(Config("unet", widths=(16, 32, 64), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
+    """Residual blocks of 16 to 64 channels each become one step less, one of 128 does not; the pixels stay."""
+    network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
     steps = exchange.trace_folded(network, late=True)
     assert len(replay.join(steps.steps)) - len(replay.join(steps.steps, own=True)) == 8
     planes = noisy(1, 4, 16, 24)
