@@ -137,9 +137,10 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
     steps = exchange.trace_folded(network, late=True)
     assert len(replay.join(steps.steps)) - len(replay.join(steps.steps, own=True)) == 8
-    planes = noisy(1, 4, 16, 24)
-    run = replay.build(steps, torch.float32, merged=merged, own=True)
-    torch.testing.assert_close(run(planes), stages.fold(network)(planes), rtol=1e-4, atol=3e-5)
+    planes = noisy(1, 4, 16, 24).double()
+    run = replay.build(steps, torch.float64, merged=merged, own=True)
+    expected = stages.fold(network).double()(planes)
+    torch.testing.assert_close(run(planes).to(expected), expected, rtol=1e-4, atol=1e-6)
     assert not replay.kernels_work(torch.device("cpu"), torch.float32)
 
 
