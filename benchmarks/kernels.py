@@ -6,6 +6,7 @@ cuDNN's with the pass for a residual block's sum that those save.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 
 import torch
@@ -13,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from debayes import engine, kernels, restoration, weights
-from debayes.replay import _by_tap
+from debayes import engine, replay, restoration, weights
 
 ROWS, COLUMNS = 4096, 6000
 
@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["wild-s", "wild-l"])
     parser.add_argument("--shapes", action="store_true")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("this measures kernels on a GPU, and PyTorch finds none here: `debayes bench` measures a CPU")
     if options.shapes:
         for channels, scale in KINDS:
             show_shapes(channels, scale)
@@ -58,7 +60,14 @@ def show_kernels(model: str) -> None:
 
 
 def show_shapes(channels: int, scale: int) -> None:
-    """How long a convolution with a sum takes in several shapes, and cuDNN's without it."""
+    """How long a convolution with a sum takes in several shapes, and cuDNN's without it: medians."""
+    from triton.testing import do_bench
+
+    from debayes import kernels
+
+    def time(run: Callable[[], Tensor]) -> float:
+        return float(do_bench(run, return_mode="median"))
+
     generator = torch.Generator("cuda").manual_seed(0)
     size = (2, 1, channels, ROWS // scale, COLUMNS // scale)
     dtype = torch.float16 if channels == 32 else torch.bfloat16
@@ -68,7 +77,7 @@ def show_shapes(channels: int, scale: int) -> None:
     )
     weight = (torch.randn(channels, channels, 3, 3, device="cuda", generator=generator) / 24).to(dtype)
     bias = torch.randn(channels, device="cuda", generator=generator).to(dtype)
-    taps = _by_tap(weight)
+    taps = replay.by_tap(weight)
     weight = weight.contiguous(memory_format=torch.channels_last)
     torch.backends.cudnn.benchmark = True
     plain = time(lambda: F.conv2d(x, weight, None, padding=1))
@@ -85,20 +94,6 @@ def show_shapes(channels: int, scale: int) -> None:
         error = (found[..., :199, :299] - expected[..., :199, :299]).square().mean().sqrt()
         print(f"{shape}: summed {summed:.3f}, rectified {rectified:.3f} ms, error {error:.1e}", flush=True)
     kernels.COLUMNS, kernels.ROWS, kernels.STAGES = usual
-
-
-def time(run: Callable[[], Tensor]) -> float:
-    """Milliseconds that a run takes: the best of some, after one to warm up."""
-    run()
-    best = float("inf")
-    for _ in range(8):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        best = min(best, begin.elapsed_time(end))
-    return best
 
 
 if __name__ == "__main__":

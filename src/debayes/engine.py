@@ -326,7 +326,7 @@ def _with_heads(
 def _recorded(network: Network) -> Run:
     """The same compiled and recorded, with kernels of our own where they work: for GPUs."""
     steps, dtype = exchange.trace_folded(network, late=True), _half_precision(network)
-    own = replay.kernels_work(network.device, dtype)
+    own = replay.widest_kernel(network.device, dtype)
     end = replay.ending(steps) if own and not network.has_heads else None
     body = replay.build(steps, dtype, merged=True, own=own, ended=end is None)
     if end is None:

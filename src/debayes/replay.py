@@ -8,6 +8,7 @@ makes few of, if it is given what it can merge (`build` with `merged`).
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,10 @@ from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
 
-# `kernels` does convolutions with so many channels, and up to more of them if a sum follows: cuDNN is as fast with
-# more, a pass for the sum included.
-NARROWEST, WIDEST, WIDEST_SUMMED = 16, 32, 64
+# `kernels` does convolutions with so many channels: with more cuDNN is faster, unless a sum follows, for which it
+# takes a pass of its own. Up to how many channels it pays then, most first: small GPUs have no room for the most.
+NARROWEST, WIDEST = 16, 32
+WIDEST_SUMMED = (64, 32)
 
 # Taps of a 3x3 convolution.
 TAPS = 9
@@ -41,10 +43,10 @@ class Joined:
     rectified: bool = True
 
 
-def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
+def join(steps: tuple[Step, ...], *, own: int = 0) -> list[Step | Joined]:
     """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
 
-    With `own` those that go into a sum alone too, if they are of the kind that `kernels` has.
+    Those that go into a sum alone too, if `kernels` has them and they have up to `own` channels.
     """
     uses = [name for step in steps for name in graph.inputs_of(step)]
     joined: list[Step | Joined] = []
@@ -60,9 +62,7 @@ def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
                 continue
         joined.append(step)
     for total in [step for step in joined if own and isinstance(step, Sum)]:
-        plain = [
-            s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s, WIDEST_SUMMED)
-        ]
+        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and _has_kernel(s, own)]
         made = next((s for s in plain if s.output in total.inputs), None)
         if made is not None and uses.count(made.output) == 1:
             (other,) = (name for name in total.inputs if name != made.output)
@@ -71,21 +71,28 @@ def join(steps: tuple[Step, ...], *, own: bool = False) -> list[Step | Joined]:
     return joined
 
 
-def _has_kernel(step: Convolution, widest: int = WIDEST) -> bool:
-    """Whether `kernels` has such a convolution."""
+def _has_kernel(step: Convolution, widest: int) -> bool:
+    """Whether `kernels` has such a convolution, of up to so many channels."""
     outputs, inputs, *sides = step.weight.shape
     fits = all(NARROWEST <= each <= widest and each.bit_count() == 1 for each in (outputs, inputs))
     return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1
 
 
-def kernels_work(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a GPU does what `kernels` is for, and rightly: Triton comes with PyTorch for most, not for all."""
-    if device.type != "cuda":
-        return False
+def widest_kernel(device: torch.device, dtype: torch.dtype) -> int:
+    """Up to how many channels a GPU does what `kernels` is for, and rightly; 0 if it does not.
+
+    Triton comes with PyTorch for most GPUs, not for all.
+    """
+    if device.type != "cuda" or not _works(_ends_right, device, dtype):
+        return 0
+    return next((each for each in WIDEST_SUMMED if _works(_convolves_right, device, dtype, each)), 0)
+
+
+def _works(test: Callable[..., bool], *given: Any) -> bool:
+    """Whether a test is passed."""
     try:
-        right = all(_convolves_right(device, dtype, channels) for channels in (WIDEST, WIDEST_SUMMED))
-        return right and _ends_right(device, dtype)
-    except Exception:  # whatever Triton may throw on a GPU that it does not know
+        return test(*given)
+    except Exception:  # whatever Triton may throw on a GPU that it does not know, or that has too little room
         return False
 
 
@@ -96,7 +103,7 @@ def _convolves_right(device: torch.device, dtype: torch.dtype, channels: int) ->
     weight = torch.randn(channels, channels, 3, 3, device=device, generator=generator).to(dtype) / 24
     bias = torch.randn(channels, device=device, generator=generator).to(dtype)
     expected = F.conv2d(x.float(), weight.float(), bias.float(), padding=1) + other.float()
-    found = _own(x, _by_tap(weight), bias, other, False)
+    found = _own(x, by_tap(weight), bias, other, False)
     return bool((found.float() - expected).square().mean().sqrt() < 0.01)
 
 
@@ -113,12 +120,12 @@ def _ends_right(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def build(
-    steps: Graph, dtype: torch.dtype, *, merged: bool = False, own: bool = False, ended: bool = True
+    steps: Graph, dtype: torch.dtype, *, merged: bool = False, own: int = 0, ended: bool = True
 ) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
 
-    With `own` the sums of residual blocks are done by their convolutions, and narrow convolutions by `kernels`: for
-    GPUs on which `kernels_work`.
+    The sums of residual blocks of up to `own` channels are done by their convolutions, and narrow convolutions by
+    `kernels`: for GPUs, `own` is their `widest_kernel`.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
@@ -133,14 +140,14 @@ def build(
     with_ones = {s.output for s in plain if _takes_ones(s)}
     padding = {s.output for s in plain if _only_pads(s)}
     rectified = [s for s in steps.steps if isinstance(s, Convolution) and s.rectified]
-    alone = {s.output for s in rectified if own and _has_kernel(s)}
+    alone = {s.output for s in rectified if _has_kernel(s, min(own, WIDEST))}
     arrays: dict[str, tuple[Tensor, Tensor]] = {}
     for step in todo:
         convolution = step.convolution if isinstance(step, Joined) else step
         if isinstance(convolution, Convolution):
             weight, bias = convolution.weight, convolution.bias
             if convolution.output in alone or (isinstance(step, Joined) and not step.rectified):
-                arrays[convolution.output] = (_by_tap(weight).to(dtype), bias.to(dtype))
+                arrays[convolution.output] = (by_tap(weight).to(dtype), bias.to(dtype))
                 continue
             if convolution.output in split:
                 weight = _split(weight)
@@ -297,7 +304,7 @@ def _inputs(step: Step | Joined) -> tuple[str, ...]:
     return (step.convolution.input, step.other) if isinstance(step, Joined) else graph.inputs_of(step)
 
 
-def _by_tap(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "9 i o"]:
+def by_tap(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "9 i o"]:
     """The filters of a convolution as `kernels` takes them: a matrix for each tap."""
     return weight.permute(2, 3, 1, 0).flatten(0, 1).contiguous()
 
