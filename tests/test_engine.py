@@ -133,8 +133,8 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
-    """Residual blocks of 16 to 64 channels each become one step less, one of 128 does not, on a small GPU those of 64
-    neither; the pixels stay."""
+    """Residual blocks of 16 to 64 channels each become one step less, one of 128 does not, on a small GPU those of
+    64 neither; the pixels stay."""
     network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
     steps = exchange.trace_folded(network, late=True)
     saved = {own: len(replay.join(steps.steps)) - len(replay.join(steps.steps, own=own)) for own in (0, 32, 64)}
@@ -149,15 +149,17 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
 def test_a_small_gpu_keeps_the_kernels_that_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the widest kernel does not fit, the next one is used; where none works, none is."""
 
-    def convolve(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
-        if channels > room:
-            raise RuntimeError("out of resource: shared memory")
-        return True
+    def check(room: int, ends: bool) -> int:
+        def convolve(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
+            if channels > room:
+                raise RuntimeError("out of resource: shared memory")
+            return True
 
-    monkeypatch.setattr(replay, "_convolves_right", convolve)
-    for room, ends, widest in ((64, True, 64), (32, True, 32), (16, True, 0), (64, False, 0)):
-        monkeypatch.setattr(replay, "_ends_right", lambda *_, ends=ends: ends)
-        assert replay.widest_kernel(torch.device("cuda"), torch.float16) == widest
+        monkeypatch.setattr(replay, "_convolves_right", convolve)
+        monkeypatch.setattr(replay, "_ends_right", lambda *_: ends)
+        return replay.widest_kernel(torch.device("cuda"), torch.float16)
+
+    assert [check(64, True), check(32, True), check(16, True), check(64, False)] == [64, 32, 0, 0]
 
 
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
