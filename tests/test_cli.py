@@ -187,6 +187,12 @@ def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert len(lines) == 4 and lines[2].startswith("| bilinear") and lines[3].startswith("| wild-s")
     bilinear, ours = (float(line.split("|")[2].split("/")[0]) for line in lines[2:])
     assert ours > bilinear + 1
+    assert (
+        run(monkeypatch, "evaluate", "--data", folder, "--sigma", 15, "--doubt", "--csv", photo.parent / "d.csv")
+        == 0
+    )
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"| wild-s, {folder} RGGB σ=15 |")
+    assert "coverage_90" in (photo.parent / "d.csv").read_text()
     monkeypatch.setenv("DEBAYES_DATA", str(photo.parent))
     where = photo.parent / "out.json"
     several = ("--sigma", 5, 15, "--pattern", "rggb", "GBRG", "--baseline", "bilinear", "--ensemble")

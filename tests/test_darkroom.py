@@ -80,6 +80,33 @@ def test_noise_map_is_the_noise(network: Network) -> None:
     assert bool((developed.doubt < developed.noise).all()) and float(developed.doubt.min()) > 0
 
 
+@pytest.mark.parametrize("iso", [400, 6400])
+def test_error_bars_hold_the_truth(network: Network, iso: float) -> None:
+    """In linear light about 80 % of the true values lie in the 80 % intervals, and the picture in nearly all."""
+    clean = BODY.expose(scenes.photograph("astronaut")[:, 40:232, 100:356])
+    developed = development.develop(network, shoot(clean, iso), level=0.8)
+    assert developed.interval is not None
+    low, high = developed.interval
+    assert 0.7 < float(((low <= clean) & (clean <= high)).float().mean()) < 0.9
+    assert float(((low <= developed.picture) & (developed.picture <= high)).float().mean()) > 0.99
+    assert development.develop(network, shoot(clean[:, :32, :32], iso)).interval is None
+
+
+@pytest.mark.parametrize("iso", [800, 6400])
+def test_the_grain_that_is_left_is_told(network: Network, iso: float) -> None:
+    """A grey card has no more grain left than the profile of the developed picture says, and not far less than
+    noise at all: a hundredth of its variance."""
+    clean = 0.18 / torch.tensor(BODY.gains).view(3, 1, 1).expand(3, 128, 128)
+    shot = shoot(clean.contiguous(), iso)
+    assert shot.profile is not None
+    made = darkroom.develop(network, darkroom.Negative(Path(), Path(), shot, shot.profile), darkroom.Settings())
+    picture = torch.from_numpy(made.counts.astype(np.float32) / 65535).permute(2, 0, 1)
+    grain = (picture - clean)[:, 8:-8, 8:-8].square().mean((1, 2))
+    told = made.left.variance(clean[:, 0, 0])
+    assert bool((grain < 1.5 * told).all())
+    assert torch.allclose(told, 0.01 * shot.profile.variance(clean[:, 0, 0]))
+
+
 @pytest.mark.parametrize("iso", [400, 1600, 6400])
 @pytest.mark.parametrize("grey", [0.12, 0.4, 0.7])
 def test_brightness_is_kept(network: Network, grey: float, iso: float) -> None:

@@ -1,4 +1,4 @@
-"""PSNR and SSIM against scikit-image."""
+"""PSNR and SSIM against scikit-image, the errors of doubt against plain loops."""
 
 import doctest
 from math import inf, log10
@@ -98,3 +98,29 @@ def test_ssim_falls_as_noise_rises() -> None:
     values = [float(metrics.ssim(target + k * (noisy - target), target)[0]) for k in range(6)]
     assert all(np.diff(values) < 0)
     assert float(metrics.ssim(target, noisy)[0]) == pytest.approx(values[1], rel=1e-12)
+
+
+@given(st.integers(1, 60), st.integers(0, 2**31))
+@laws
+def test_sparsification_error_is_the_loops(count: int, seed: int) -> None:
+    """The area between the two curves is what taking pixels away one by one gives."""
+    generator = torch.Generator().manual_seed(seed)
+    error, doubt = torch.rand(2, count, generator=generator, dtype=torch.float64)
+
+    def curve(measure: Tensor) -> list[float]:
+        left = sorted(zip(measure.tolist(), error.tolist(), strict=True))
+        return [float(np.sqrt(np.mean([e**2 for _, e in left[: n + 1]]))) for n in range(count)]
+
+    area = np.mean(np.subtract(curve(doubt), curve(error))) / np.sqrt(np.mean(error.numpy() ** 2))
+    assert metrics.sparsification_error(error, doubt) == pytest.approx(float(area), abs=1e-12)
+    assert metrics.sparsification_error(error, 3 * error + 1) == 0
+
+
+def test_calibration_error_is_the_distance_from_uniform() -> None:
+    """0 for levels spread evenly, a half for intervals that hold nothing or all, and by hand in between: of levels
+    that are squares of even ones, the integral of x - x² from 0 to 1, a sixth."""
+    even = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
+    assert metrics.calibration_error(even.flip(0)) == pytest.approx(0, abs=1e-12)
+    for level in (0.0, 1.0):
+        assert metrics.calibration_error(torch.full((1000,), level)) == pytest.approx(0.5, abs=1e-6)
+    assert metrics.calibration_error(even.square()) == pytest.approx(1 / 6, abs=1e-4)

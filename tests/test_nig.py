@@ -196,6 +196,26 @@ def test_interval_is_scipys(q: NormalInverseGamma, level: float) -> None:
     )
 
 
+@given(distributions, st.floats(0.01, 0.99))
+@laws
+def test_level_undoes_interval(q: NormalInverseGamma, level: float) -> None:
+    """The smallest interval that holds an end of an interval is that interval, on both sides; the middle has 0."""
+    for end in q.interval(level):
+        assert float(q.level(end)) == pytest.approx(level, abs=1e-6)
+    assert float(q.level(q.loc)) == 0
+
+
+@given(distributions, st.floats(-3, 3))
+@laws
+def test_log_marginal_is_scipys(q: NormalInverseGamma, z: float) -> None:
+    """The density of z alone is that of SciPy's t distribution."""
+    scale = float(q.rate / (q.concentration * q.count)) ** 0.5
+    expected = stats.t.logpdf(z, 2 * float(q.concentration), float(q.loc), scale)
+    assert float(q.log_marginal(torch.tensor(z, dtype=torch.float64))) == pytest.approx(
+        expected, rel=1e-6, abs=1e-6
+    )
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_interval_covers_its_level(case: tuple[float, ...]) -> None:
     """A share `level` of drawn z lies inside, and as much above as below."""

@@ -6,6 +6,7 @@ import pytest
 
 from debayes import msr, published, reports
 from debayes.evaluation import Score
+from debayes.honesty import Honesty
 
 SCORES = {
     ("ours", "kodak24", "RGGB"): [
@@ -71,6 +72,21 @@ MSR_SCORES = {
         msr.Score("2.png", "sRGB", 33.0, 0.94),
     ],
 }
+
+
+def test_doubt() -> None:
+    """A row for each set and level of those that have doubt, the means over pictures; flat columns in the CSV."""
+    honest = [Honesty((0.5, 0.8, 0.9, 0.95), 0.01, -2.0, 0.2), Honesty((0.4, 0.7, 0.8, 0.95), 0.03, -3.0, 0.4)]
+    scores = {
+        ("bilinear", "mine", "RGGB"): [Score("a.png", 10.0, 30.0, 0.8, None)],
+        ("ours", "mine", "RGGB"): [Score(f"{i}.png", 10.0, 30.0, 0.8, 0.1, h) for i, h in enumerate(honest)],
+    }
+    lines = reports.doubt_markdown(scores, [10.0]).splitlines()
+    assert lines[0] == "| coverage of intervals | 50 % | 80 % | 90 % | 95 % | calibration error | NLL | AUSE |"
+    assert lines[2:] == ["| ours, mine RGGB σ=10 | 45.0 % | 75.0 % | 85.0 % | 95.0 % | 0.020 | -2.50 | 0.300 |"]
+    plain, first, _ = reports.records(scores, [10.0])["pictures"]
+    assert "honesty" not in plain and "coverage_90" not in plain
+    assert (first["coverage_90"], first["calibration_error"], first["nll"], first["ause"]) == (0.9, 0.01, -2.0, 0.2)
 
 
 def test_markdown_of_the_msr_set() -> None:

@@ -311,6 +311,18 @@ def test_start_from_weights_with_fewer_blocks(pictures: Path, tmp_path: Path) ->
             training.train(replace(plan, network=other), tmp_path / "other", root=pictures)
 
 
+def test_bfloat16_on_a_cpu(pictures: Path, tmp_path: Path) -> None:
+    """If the recipe says so, convolutions round to eight bits; the first loss is the same to a hundredth."""
+
+    def first_loss(bfloat16: bool) -> float:
+        run = tmp_path / str(bfloat16)
+        training.train(recipe(steps=1, bfloat16=bfloat16), run, root=pictures)
+        return float(json.loads((run / "log.jsonl").read_text().splitlines()[0])["loss"])
+
+    exact, rounded = first_loss(False), first_loss(True)
+    assert rounded != exact and rounded == pytest.approx(exact, rel=0.01)
+
+
 @pytest.mark.parametrize("muon", [0.0, 1.0])
 def test_filters_decay_and_biases_do_not(muon: float) -> None:
     """A step without gradients leaves 1 - rate * decay of every filter, whoever moves it, and all of every bias."""

@@ -33,9 +33,6 @@ from debayes.restoration import restore
 # The length of the probe, in standard deviations of the noise: short, so that the network is linear along it.
 PROBE = 0.05
 
-# The concentration of the prior on the noise variance: the paper's alpha for a window of 19.
-CONCENTRATION = 180.5
-
 # Steps between two looks at the risk, the share of the whole gain that a look must bring, side of its windows.
 CHECK = 5
 ENOUGH = 0.05
@@ -237,19 +234,21 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
 def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe: Tensor) -> Tensor:
     """The risk beside the noise, and the divergence of the noise map from the profile's."""
     risk, posterior = stein_risk(network, mosaics, variance, probe)
-    q = posterior.map(cfa.mosaic)
-    alpha = torch.full_like(variance, CONCENTRATION)
-    # with q's own loc and count the divergence is that of the two inverse gammas
-    p = replace(q, loc=q.loc.detach(), count=q.count.detach(), concentration=alpha, rate=alpha * variance)
-    divergence = replace(q, loc=q.loc.detach(), count=q.count.detach()).kl_divergence(p)
-    return risk.mean() / variance.mean() + divergence.mean() / CONCENTRATION
+    # that of two inverse gammas of one concentration, in units of it: how sure a network is does not matter
+    ratio = variance / cfa.mosaic(posterior.noise_variance)
+    return risk.mean() / variance.mean() + (ratio - 1 - ratio.log()).mean()
 
 
 def _neighbour_objective(
     network: Network, mosaics: Tensor, patch: int, masked: bool, generator: torch.Generator
 ) -> Tensor:
-    """The paper's L_ft with lambda = 1, as a mean over what is not masked; noise is measured as in training."""
-    posterior = network(mosaics)
+    """The paper's L_ft with lambda = 1, as a mean over what is not masked; noise is measured as in training.
+
+    The posterior is as sure of its noise as the paper's is, whatever `calibration` made of that.
+    """
+    posterior: NormalInverseGamma = network(mosaics)
+    alpha = torch.full_like(posterior.concentration, network.config.concentration)
+    posterior = replace(posterior, concentration=alpha, rate=posterior.noise_variance * (alpha - 1))
     with torch.no_grad():
         observed = cfa.interpolate(mosaics)
         target = neighbours(observed, patch, generator)

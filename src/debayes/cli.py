@@ -58,6 +58,7 @@ COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
     (research.tiles, TyperCommand),
     (research.runs, TyperCommand),
     (engineering.prune, TyperCommand),
+    (engineering.calibrate, TyperCommand),
     (engineering.export, TyperCommand),
     (engineering.bench, _Lists),
     (photography.demo, TyperCommand),

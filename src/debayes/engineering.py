@@ -1,4 +1,4 @@
-"""The commands for engineers: prune, export, bench. Heavy modules are imported inside."""
+"""The commands for engineers: prune, calibrate, export, bench. Heavy modules are imported inside."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +40,42 @@ def prune(
         f"{output}  {answer['idle']} of {answer['channels']} channels are idle; "
         f"{left / 1e6:.2f} of {whole / 1e6:.2f} million weights, {less:.0f} of {work:.0f} kMAC a pixel{judged}",
     )
+
+
+def calibrate(
+    model: Annotated[str, typer.Argument(help="A model's name or a weight file.")],
+    pictures: Annotated[
+        list[Path],
+        typer.Argument(help="Folders or zips of pictures that it was not trained on, of 256x256 or more."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The weight file to write.")],
+    patches: Annotated[int, typer.Option(min=8, help="How many patches of them to look at.")] = 384,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Fit a network's doubt to the errors it makes, so that 90 % intervals hold 90 % of the truth.
+
+    The image stays the same. What is printed was measured on a quarter of the patches, which the fit has not seen.
+    """
+    from debayes.calibration import calibrate_file
+    from debayes.terminal import progress_bar
+
+    with progress_bar("looking at errors") as progress:
+        answer = calibrate_file(
+            model, pictures, output, patches=patches, device=find_device(device), progress=progress
+        )
+    lines = [str(output)]
+    for when in ("before", "after"):
+        found = answer[when]
+        shares = [
+            f"{100 * level:g} % intervals hold {100 * share:.1f} %"
+            for level, share in zip(answer["levels"], found["coverage"], strict=True)
+        ]
+        lines.append(
+            f"{when:<7} {', '.join(shares)}; calibration error {found['calibration_error']:.3f}, "
+            f"NLL {found['nll']:.2f}, AUSE {found['ause']:.3f}"
+        )
+    show(answer, json_, "\n".join(lines))
 
 
 def export(

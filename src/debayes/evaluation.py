@@ -17,6 +17,7 @@ from torch import Tensor
 from debayes import cfa, image, metrics, noise
 from debayes.baselines import Baseline
 from debayes.engine import Engine
+from debayes.honesty import Honesty, assess
 from debayes.model import Network
 from debayes.restoration import restore
 
@@ -35,6 +36,8 @@ class Score:
     """Structural similarity, at most 1."""
     noise_error: float | None
     """Median of |sigma-hat / sigma - 1| over the noise map; none without noise or without a noise map."""
+    honesty: Honesty | None = None
+    """How far its doubt can be trusted, if that was asked for."""
 
 
 def evaluate(
@@ -44,11 +47,12 @@ def evaluate(
     *,
     pattern: str = "RGGB",
     ensemble: bool = False,
+    with_doubt: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> list[Score]:
     """The scores of every picture at every noise level (in units of 1/255), pictures in the outer loop.
 
-    The method is a network, which is not told the noise level, or one of `baselines`, which is.
+    The method is a network, which is not told the noise level, or one of `baselines`, which is and has no doubt.
     """
     for sigma in sigmas:
         noise.check_sigma(sigma)
@@ -57,7 +61,17 @@ def evaluate(
         target = image.read(path)
         target = target[:, : target.shape[1] // 2 * 2, : target.shape[2] // 2 * 2]
         for j, sigma in enumerate(sigmas):
-            scores.append(score(method, target, sigma, name=path.name, pattern=pattern, ensemble=ensemble))
+            scores.append(
+                score(
+                    method,
+                    target,
+                    sigma,
+                    name=path.name,
+                    pattern=pattern,
+                    ensemble=ensemble,
+                    with_doubt=with_doubt,
+                )
+            )
             if progress is not None:
                 progress((i * len(sigmas) + j + 1) / (len(pictures) * len(sigmas)))
     return scores
@@ -71,17 +85,21 @@ def score(
     name: str,
     pattern: str = "RGGB",
     ensemble: bool = False,
+    with_doubt: bool = False,
 ) -> Score:
     """The score of one picture of even size at one noise level; its name seeds the noise."""
     mosaic = noisy_mosaic(target, sigma / 255, pattern=pattern, seed=name)
+    honesty = None
     if isinstance(method, Network | Engine):
         posterior = restore(method, mosaic, pattern, ensemble=ensemble)
         mean, level = posterior.mean, posterior.noise_variance.sqrt()
+        honesty = assess(posterior, target) if with_doubt else None
     else:
         mean, level = method(mosaic, pattern, sigma / 255), None
     mean = mean.clamp(0, 1)
     error = None if level is None or sigma == 0 else float((255 * level / sigma - 1).abs().median())
-    return Score(name, sigma, float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target)), error)
+    psnr, ssim = float(metrics.psnr(mean, target)), float(metrics.ssim(mean, target))
+    return Score(name, sigma, psnr, ssim, error, honesty)
 
 
 def noisy_mosaic(target: Tensor, sigma: float, *, pattern: str, seed: str) -> Tensor:

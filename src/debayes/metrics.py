@@ -41,3 +41,27 @@ def ssim(
         (mean_x**2 + mean_y**2 + c1) * (variance_x + variance_y + c2)
     )
     return similarity.mean((-3, -2, -1)).view(*batch, channels).mean(-1).to(image.dtype)
+
+
+def calibration_error(levels: Float[Tensor, "*shape"]) -> float:
+    """The mean distance between level and coverage of central intervals, over all levels.
+
+    Given is, for each true value, the level of the smallest interval that holds it; those of an honest posterior
+    are uniform between 0 and 1, and the error 0.
+    """
+    ordered = levels.detach().double().flatten().sort().values
+    coverage = (torch.arange(len(ordered), dtype=torch.float64, device=ordered.device) + 0.5) / len(ordered)
+    return float((ordered - coverage).abs().mean())
+
+
+def sparsification_error(error: Float[Tensor, "*shape"], doubt: Float[Tensor, "*shape"]) -> float:
+    """The area between two curves (AUSE): the root mean square error of what is left when the most doubtful pixels
+    are taken away, and when those with the largest errors are; in units of that of all. 0 is the best order."""
+    squares = error.detach().double().flatten().square()
+
+    def left(order: Tensor) -> Tensor:
+        sums = squares[order].cumsum(0)  # from the least doubtful on
+        return (sums / torch.arange(1, len(sums) + 1, device=sums.device)).sqrt()
+
+    by_doubt, best = left(doubt.flatten().argsort()), left(squares.argsort())
+    return float((by_doubt - best).mean() / squares.mean().sqrt().clamp_min(1e-30))

@@ -14,7 +14,7 @@ from math import log, nan, pi, tau
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 from torch import Tensor
 from torch.distributions import StudentT
 
@@ -109,6 +109,11 @@ class NormalInverseGamma:
         scale = (self.rate / (self.concentration * self.count)).sqrt()
         return StudentT(2 * self.concentration, self.loc, scale, validate_args=False)
 
+    def log_marginal(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The log density of z, with sigma² integrated out."""
+        density: Tensor = self.predictive().log_prob(z)  # type: ignore[no-untyped-call]
+        return density
+
     def interval(self, level: float) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         """Low and high end of the central interval that holds z with probability `level`."""
         if not 0 < level < 1:
@@ -117,6 +122,13 @@ class NormalInverseGamma:
         quantile = stdtrit(marginal.df.detach().cpu().double().numpy(), 0.5 + level / 2)
         half = torch.from_numpy(np.asarray(quantile)).to(self.loc) * marginal.scale
         return self.loc - half, self.loc + half
+
+    def level(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The level of the smallest central interval that holds z: uniform between 0 and 1 for a true posterior."""
+        marginal = self.predictive()
+        distance = ((z - self.loc).abs() / marginal.scale).detach().cpu().double().numpy()
+        below = stdtr(marginal.df.detach().cpu().double().numpy(), distance)
+        return torch.from_numpy(np.asarray(2 * below - 1)).to(self.loc)
 
     def sample(self, *, generator: torch.Generator) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         """One draw of (z, sigma²): the first stage of the paper's degradation, eqs. (4) to (6)."""

@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from debayes import evaluation, msr, published
+from debayes import evaluation, honesty, msr, published
 from debayes.evaluation import Score
 
 # Scores by method, set of pictures and pattern.
@@ -59,6 +59,22 @@ def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
     return _table(["MSR", *heads], rows) + (f"\n\n{_MSR_NOTE}" if compare else "")
 
 
+def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
+    """How far the doubt of each method that has any can be trusted: a row for each set and noise level."""
+    levels = [f"{100 * level:g} %" for level in honesty.LEVELS]
+    rows = {}
+    for (method, data, pattern), found in scores.items():
+        for sigma in sigmas:
+            known = [score.honesty for score in found if score.honesty is not None and score.sigma == sigma]
+            if not known:
+                continue
+            mean = honesty.average(known)
+            cells = [f"{100 * share:.1f} %" for share in mean.coverage]
+            cells += [f"{mean.calibration_error:.3f}", f"{mean.nll:.2f}", f"{mean.ause:.3f}"]
+            rows[f"{method}, {data} {pattern} σ={sigma:g}"] = cells
+    return _table(["coverage of intervals", *levels, "calibration error", "NLL", "AUSE"], rows)
+
+
 def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
     """All of it as plain values: each picture's scores, their means, and the published rows."""
     means = []
@@ -71,7 +87,7 @@ def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str,
     return {
         "means": means,
         "pictures": [
-            {"method": method, "data": data, "pattern": pattern, **asdict(score)}
+            {"method": method, "data": data, "pattern": pattern, **_flat(score)}
             for (method, data, pattern), found in scores.items()
             for score in found
         ],
@@ -106,6 +122,16 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _flat(score: Score) -> dict[str, Any]:
+    """A score as plain values, without what was not measured of its doubt."""
+    plain: dict[str, Any] = asdict(score)
+    found: dict[str, Any] | None = plain.pop("honesty")
+    if found is None:
+        return plain
+    covered = zip(honesty.LEVELS, found.pop("coverage"), strict=True)
+    return plain | {f"coverage_{100 * level:g}": share for level, share in covered} | found
 
 
 def _table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

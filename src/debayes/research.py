@@ -27,6 +27,9 @@ def evaluate(
     ensemble: Annotated[
         bool, typer.Option("--ensemble/--no-ensemble", help="Also each model averaged over the eight symmetries.")
     ] = False,
+    doubt: Annotated[
+        bool, typer.Option("--doubt", help="Also how far each model's doubt can be trusted, in a second table.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     engine: EngineName = "eager",
@@ -70,13 +73,20 @@ def evaluate(
             for cell in patterns:
                 with progress_bar(f"{name} on {folder}") as progress:
                     scores[name, folder, cell] = evaluation.evaluate(
-                        method, pictures, sigma, pattern=cell, ensemble=eightfold, progress=progress
+                        method,
+                        pictures,
+                        sigma,
+                        pattern=cell,
+                        ensemble=eightfold,
+                        with_doubt=doubt,
+                        progress=progress,
                     )
         for folder, pairs in given.items():
             with progress_bar(f"{name} on {folder}") as progress:
                 msr_scores[name, folder] = msr.evaluate(method, pairs, ensemble=eightfold, progress=progress)
     whole = limit is None
     tables = [reports.markdown(scores, sigma, compare=whole)] if scores else []
+    tables += [reports.doubt_markdown(scores, sigma)] if scores and doubt else []
     tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
     typer.echo("\n\n".join(tables))
     if not whole:

@@ -206,7 +206,7 @@ def _learn(
     base = cfa.interpolate(given)
     adam = torch.optim.Adam(network.parameters(), lr=1e-3)
     ones = torch.ones_like(observed)
-    alpha = adaptation.CONCENTRATION
+    alpha = network.config.concentration
     prior = NormalInverseGamma(observed, 100 * ones, alpha * ones, alpha * sigma**2 * ones)
     curve = []
     for step in range(steps + 1):

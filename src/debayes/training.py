@@ -72,8 +72,8 @@ def train(
 
     Data are looked for under `root`. Every `every` seconds the run is judged, logged and saved; with `resume` it
     goes on from the last save, bit for bit on a CPU if the length is in steps. CUDA trains in bfloat16 and
-    compiled, other devices in float32. When `stop` says so, the run is saved and left. Of a team, each process
-    calls this; the leader writes and reports.
+    compiled, other devices in float32 unless the recipe says otherwise. When `stop` says so, the run is saved and
+    left. Of a team, each process calls this; the leader writes and reports.
     """
     team = team or Team()
     device, optimizer = team.device, recipe.optimizer
@@ -129,7 +129,7 @@ def train(
     def losses(uniform: Tensor, normal: Tensor) -> Tensor:
         with torch.no_grad():
             batch = data.make(recipe, shelf.tiles, uniform, normal)
-        with torch.autocast(device.type, torch.bfloat16, enabled=fast):
+        with torch.autocast(device.type, torch.bfloat16, enabled=fast or optimizer.bfloat16):
             posterior: NormalInverseGamma = network(batch.mosaic)
         if recipe.loss.kind == "mse":
             return (posterior.loc - batch.target).square().mean()
@@ -286,7 +286,7 @@ def train(
 
 def _start_from(model: str, network: Network) -> None:
     """Give a network the weights of another, which may have fewer blocks: those more at the ends of its stacks do
-    nothing before they learn."""
+    nothing before they learn. What `calibration` made of the other's doubt is learnt anew."""
     try:
         weights.locate(model)
     except ValueError:
@@ -309,6 +309,10 @@ def _start_from(model: str, network: Network) -> None:
             f"({differences}): set the same under [network], `hidden` too"
         )
     network.load_state_dict(wanted | given)
+    if "calibrated" in weights.read_card(model).notes:
+        with torch.no_grad():
+            for parameter in network.body.maps.parameters():
+                parameter[3:9] = 0
 
 
 def _without_blocks(config: Config) -> Config:
