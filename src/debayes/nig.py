@@ -119,8 +119,10 @@ class NormalInverseGamma:
         if not 0 < level < 1:
             raise ValueError(f"the level of an interval lies between 0 and 1, not {level}")
         marginal = self.predictive()
-        quantile = stdtrit(marginal.df.detach().cpu().double().numpy(), 0.5 + level / 2)
-        half = torch.from_numpy(np.asarray(quantile)).to(self.loc) * marginal.scale
+        # each degree of freedom once: calibrated networks have one for each colour
+        degrees, places = np.unique(marginal.df.detach().cpu().double().numpy(), return_inverse=True)
+        quantile = np.asarray(stdtrit(degrees, 0.5 + level / 2)[places]).reshape(tuple(marginal.df.shape))
+        half = torch.from_numpy(quantile).to(self.loc) * marginal.scale
         return self.loc - half, self.loc + half
 
     def level(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

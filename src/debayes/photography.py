@@ -57,7 +57,7 @@ def develop(
         bool,
         typer.Option(
             "--maps/--no-maps",
-            help="Also write maps of noise and of doubt (relative: not calibrated yet), as 16-bit TIFF and as PNG.",
+            help="Also write maps of noise and of doubt (standard deviations), as 16-bit TIFF and as PNG.",
         ),
     ] = False,
     exposure: Annotated[float, typer.Option(help="Stops brighter, of a rendered picture.")] = 0.0,
@@ -345,7 +345,9 @@ def demo(
     text = [f"PSNR {name:<9} {value:6.2f} dB" for name, value in answer["psnr"].items()]
     level = {name: 100 * value for name, value in answer["noise"].items()}
     noise = f"mean noise     {level['added']:6.2f} % of white added, {level['found']:.2f} % found"
-    show(answer, json_, "\n".join([*text, noise, f"picture        {answer['picture']}"]))
+    claimed, held = (100 * answer["interval"][key] for key in ("level", "holds"))
+    bars = f"error bars     {held:6.1f} % of the truth in those of {claimed:g} %"
+    show(answer, json_, "\n".join([*text, noise, bars, f"picture        {answer['picture']}"]))
 
 
 def _outcome(outcome: "Outcome") -> str:
