@@ -90,6 +90,12 @@ def test_error_bars_hold_the_truth(network: Network, iso: float) -> None:
     assert 0.7 < float(((low <= clean) & (clean <= high)).float().mean()) < 0.9
     assert float(((low <= developed.picture) & (developed.picture <= high)).float().mean()) > 0.99
     assert development.develop(network, shoot(clean[:, :32, :32], iso)).interval is None
+    blown = development.develop(network, shoot(8 * clean, iso), level=0.8)
+    assert blown.interval is not None
+    white = blown.picture > 0.999
+    assert float(white.float().mean()) > 0.1 and bool((blown.interval[1][white] > 0.999).all())
+    with pytest.raises(ValueError, match="between 0 and 1, not 90"):
+        development.develop(network, shoot(clean, iso), level=90)
 
 
 @pytest.mark.parametrize("iso", [800, 6400])

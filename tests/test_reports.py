@@ -84,6 +84,8 @@ def test_doubt() -> None:
     lines = reports.doubt_markdown(scores, [10.0]).splitlines()
     assert lines[0] == "| coverage of intervals | 50 % | 80 % | 90 % | 95 % | calibration error | NLL | AUSE |"
     assert lines[2:] == ["| ours, mine RGGB σ=10 | 45.0 % | 75.0 % | 85.0 % | 95.0 % | 0.020 | -2.50 | 0.300 |"]
+    means = reports.records(scores, [10.0])["means"]
+    assert "nll" not in means[0] and (means[1]["coverage_90"], means[1]["nll"]) == (pytest.approx(0.85), -2.5)
     plain, first, _ = reports.records(scores, [10.0])["pictures"]
     assert "honesty" not in plain and "coverage_90" not in plain
     assert (first["coverage_90"], first["calibration_error"], first["nll"], first["ause"]) == (0.9, 0.01, -2.0, 0.2)

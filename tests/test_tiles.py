@@ -48,7 +48,7 @@ def test_sources_without_tiles(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not there"):
         tiles.Store([tmp_path / "gone.zip"])
     (tmp_path / "text.zip").write_text("not a zip")
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a zip"):
+    with pytest.raises(FileNotFoundError, match="is neither: a folder or zip of pictures was expected"):
         tiles.Store([tmp_path / "text.zip"])
     (tmp_path / "text.zip").unlink()
     plain(8, 8, 0).save(tmp_path / "small.png")

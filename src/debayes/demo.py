@@ -109,8 +109,8 @@ def draw(
     most = 1.2 * float(added.max())
     maps = (
         ("the noise that was added, % of white", added, "viridis", most),
-        ("noise map: what debayes finds", noise, "viridis", most),
-        ("doubt map: how far off it may be, % of white", doubt, "magma", float(torch.quantile(doubt, 0.999))),
+        ("noise map: what debayes finds, %", noise, "viridis", most),
+        ("doubt map: how far off (1 σ), % of white", doubt, "magma", float(torch.quantile(doubt, 0.999))),
     )
     for axes, (title, values, colors, end) in zip(bottom.subplots(1, 3), maps, strict=True):
         drawn = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(end, 1e-6), interpolation="nearest")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from debayes import bridge, cfa, color, profile
 from debayes.balance import Balance
-from debayes.nig import NormalInverseGamma
+from debayes.nig import NormalInverseGamma, check_level
 from debayes.profile import Profile
 from debayes.raw import Raw
 from debayes.restoration import Runner, restore_tiles
@@ -56,9 +56,12 @@ class Part:
         return self._spread(self.posterior.mean_variance.sqrt())
 
     def interval(self, level: float) -> tuple[Float[Tensor, "3 h w"], Float[Tensor, "3 h w"]]:
-        """Low and high end of what holds the true value with probability `level`: quantiles, decoded."""
+        """Low and high end of what holds the true value with probability `level`: quantiles, decoded.
+
+        They hold the picture too, which is white where photosites are blown: the truth as a sensor would see it.
+        """
         low, high = (bridge.decode(end, self.offset) / self.gains for end in self.posterior.interval(level))
-        return low, high
+        return torch.minimum(low, self.picture), torch.maximum(high, self.picture)
 
     def _spread(self, deviation: Tensor) -> Tensor:
         """A deviation of the networks' domain in linear values: half of what one up and one down span."""
@@ -103,6 +106,8 @@ def develop(
     With a `level`, such as 0.9, error bars are given too: the intervals that hold the true values with that
     probability, in 24 bytes a pixel more.
     """
+    if level is not None:
+        check_level(level)
     found = noise_of(raw)
     height, width = raw.size
     picture, noise, doubt = (torch.empty(3, height, width) for _ in range(3))

@@ -55,7 +55,8 @@ def calibrate(
 ) -> None:
     """Fit a network's doubt to the errors it makes, so that 90 % intervals hold 90 % of the truth.
 
-    The image stays the same. What is printed was measured on a quarter of the patches, which the fit has not seen.
+    The image stays the same. What is printed was measured on a quarter of the patches, those of the last pictures
+    by name, which the fit has not seen.
     """
     from debayes.calibration import calibrate_file
     from debayes.terminal import progress_bar

@@ -19,6 +19,13 @@ from torch import Tensor
 from torch.distributions import StudentT
 
 
+def check_level(level: float) -> float:
+    """The level of an interval itself, if it is a probability."""
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval lies between 0 and 1, not {level:g}")
+    return level
+
+
 @dataclass(frozen=True)
 class NormalInverseGamma:
     """Four tensors of one shape, one distribution an element; values are in the unit of `loc`."""
@@ -116,8 +123,7 @@ class NormalInverseGamma:
 
     def interval(self, level: float) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
         """Low and high end of the central interval that holds z with probability `level`."""
-        if not 0 < level < 1:
-            raise ValueError(f"the level of an interval lies between 0 and 1, not {level}")
+        check_level(level)
         marginal = self.predictive()
         # each degree of freedom once: calibrated networks have one for each colour
         degrees, places = np.unique(marginal.df.detach().cpu().double().numpy(), return_inverse=True)

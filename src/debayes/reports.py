@@ -75,14 +75,16 @@ def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
     return _table(["coverage of intervals", *levels, "calibration error", "NLL", "AUSE"], rows)
 
 
-def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
+def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
     """All of it as plain values: each picture's scores, their means, and the published rows."""
     means = []
     for (method, data, pattern), found in scores.items():
         for sigma in sigmas:
             psnr, ssim, noise_error = evaluation.average(found, sigma)
             key = {"method": method, "data": data, "pattern": pattern, "sigma": sigma}
-            means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error})
+            known = [score.honesty for score in found if score.honesty is not None and score.sigma == sigma]
+            doubt = _flat_honesty(honesty.average(known)) if known else {}
+            means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error, **doubt})
     sets = dict.fromkeys(data for _, data, _ in scores)
     return {
         "means": means,
@@ -93,7 +95,9 @@ def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str,
         ],
         "published": [
             asdict(row) for data in sets for sigma in sigmas for row in published.rows(Path(data).name, sigma)
-        ],
+        ]
+        if compare
+        else [],
     }
 
 
@@ -126,12 +130,15 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _flat(score: Score) -> dict[str, Any]:
     """A score as plain values, without what was not measured of its doubt."""
-    plain: dict[str, Any] = asdict(score)
-    found: dict[str, Any] | None = plain.pop("honesty")
-    if found is None:
-        return plain
-    covered = zip(honesty.LEVELS, found.pop("coverage"), strict=True)
-    return plain | {f"coverage_{100 * level:g}": share for level, share in covered} | found
+    plain = {name: value for name, value in asdict(score).items() if name != "honesty"}
+    return plain | (_flat_honesty(score.honesty) if score.honesty is not None else {})
+
+
+def _flat_honesty(found: honesty.Honesty) -> dict[str, float]:
+    """What became of claims, each under a name of its own."""
+    covered = zip(honesty.LEVELS, found.coverage, strict=True)
+    others = {"calibration_error": found.calibration_error, "nll": found.nll, "ause": found.ause}
+    return {f"coverage_{100 * level:g}": share for level, share in covered} | others
 
 
 def _table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

@@ -28,7 +28,8 @@ def evaluate(
         bool, typer.Option("--ensemble/--no-ensemble", help="Also each model averaged over the eight symmetries.")
     ] = False,
     doubt: Annotated[
-        bool, typer.Option("--doubt", help="Also how far each model's doubt can be trusted, in a second table.")
+        bool,
+        typer.Option("--doubt", help="Also how far each model's doubt can be trusted: docs/doubt.md explains it."),
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
@@ -91,7 +92,7 @@ def evaluate(
     typer.echo("\n\n".join(tables))
     if not whole:
         typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
-    found: dict[str, Any] = reports.records(scores, sigma)
+    found: dict[str, Any] = reports.records(scores, sigma, compare=whole)
     rows = found["pictures"]
     if msr_scores:
         found["msr"] = reports.msr_records(msr_scores)

@@ -44,7 +44,7 @@ class Store:
         self._pictures = [picture for source in sources for picture in _find(source)]
         self._names = ", ".join(map(str, sources))
         if not self._pictures:
-            raise ValueError(f"the training data hold no pictures: {self._names or 'no folder or zip was named'}")
+            raise ValueError(f"there are no pictures in {self._names or 'nothing: no folder or zip was named'}")
 
     def block(self, number: int) -> UInt8[Tensor, "n size size 3"]:
         """Tiles of pictures drawn without replacement, at most `hold`: the same for the same seed and number.
@@ -229,12 +229,8 @@ def _find(source: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             if Path(name).suffix.lower() in CODED:
                 yield f"{source}: {name}", partial(archive.read, name)
     else:
-        what = (
-            "is neither a folder nor a zip of pictures"
-            if source.exists()
-            else "is not there: give its place by --data"
-        )
-        raise FileNotFoundError(f"training data {source} {what}")
+        what = "is neither" if source.exists() else "is not there"
+        raise FileNotFoundError(f"{source} {what}: a folder or zip of pictures was expected (see --help)")
 
 
 def _decode(name: str, read: Callable[[], bytes]) -> NDArray[Any]:
