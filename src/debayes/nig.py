@@ -22,7 +22,7 @@ from torch.distributions import StudentT
 def check_level(level: float) -> float:
     """The level of an interval itself, if it is a probability."""
     if not 0 < level < 1:
-        raise ValueError(f"the level of an interval lies between 0 and 1, not {level:g}")
+        raise ValueError(f"the level of an interval lies between 0 and 1, not {level}")
     return level
 
 
