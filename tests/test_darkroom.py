@@ -100,8 +100,8 @@ def test_error_bars_hold_the_truth(network: Network, iso: float) -> None:
 
 @pytest.mark.parametrize("iso", [800, 6400])
 def test_the_grain_that_is_left_is_told(network: Network, iso: float) -> None:
-    """A grey card has no more grain left than the profile of the developed picture says, and not far less than
-    noise at all: a hundredth of its variance."""
+    """The profile of the developed picture says a hundredth of the raw's variance; a grey card has about so much
+    grain left, or less."""
     clean = 0.18 / torch.tensor(BODY.gains).view(3, 1, 1).expand(3, 128, 128)
     shot = shoot(clean.contiguous(), iso)
     assert shot.profile is not None

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes import data, files, honesty, tiles, weights
-from debayes.model import BORDER, ONE, Network
+from debayes.model import BORDER, FILTERS, ONE, Network
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Data, Noise, Optimizer, Recipe
 
@@ -61,7 +61,7 @@ def calibrate_file(
     files.check_target(target)
     card, network = weights.read_card(model), weights.load(model, device=device)
     recipe = _recipe(card)
-    store = tiles.Store(sources, size=PATCH)
+    store = tiles.Store(sources, size=PATCH, hold=4 * patches)
     found = gather(network, recipe, store.block(0), patches=patches, progress=progress)
     known = round((1 - ASIDE) * patches) * PIXELS
     fitted = fit(network, _some(found, slice(known)))
@@ -163,10 +163,10 @@ def fit(network: Network, samples: Samples) -> Network:
     assert maps.bias is not None
     with torch.no_grad():
         scaled = weight / spread
-        maps.weight[3:6] = scaled.view(3, -1, 3, 3).to(maps.weight)
-        maps.bias[3:6] = (bias - scaled @ middle).to(maps.bias)
-        maps.weight[6:9] = 0
-        maps.bias[6:9] = shape.to(maps.bias)
+        maps.weight[FILTERS["count"]] = scaled.view(3, -1, 3, 3).to(maps.weight)
+        maps.bias[FILTERS["count"]] = (bias - scaled @ middle).to(maps.bias)
+        maps.weight[FILTERS["concentration"]] = 0
+        maps.bias[FILTERS["concentration"]] = shape.to(maps.bias)
     return fitted
 
 

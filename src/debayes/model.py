@@ -29,6 +29,9 @@ BORDER = 16
 # The four maps of a posterior, as `NormalInverseGamma` names them.
 MAPS = ("loc", "count", "concentration", "rate")
 
+# The filters of the last convolution that give each of them, one for each colour.
+FILTERS = {name: slice(3 * i, 3 * i + 3) for i, name in enumerate(MAPS)}
+
 
 @dataclass(frozen=True)
 class Config:

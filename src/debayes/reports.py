@@ -65,10 +65,9 @@ def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
     rows = {}
     for (method, data, pattern), found in scores.items():
         for sigma in sigmas:
-            known = [score.honesty for score in found if score.honesty is not None and score.sigma == sigma]
-            if not known:
+            mean = _mean_honesty(found, sigma)
+            if mean is None:
                 continue
-            mean = honesty.average(known)
             cells = [f"{100 * share:.1f} %" for share in mean.coverage]
             cells += [f"{mean.calibration_error:.3f}", f"{mean.nll:.2f}", f"{mean.ause:.3f}"]
             rows[f"{method}, {data} {pattern} σ={sigma:g}"] = cells
@@ -82,8 +81,7 @@ def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) ->
         for sigma in sigmas:
             psnr, ssim, noise_error = evaluation.average(found, sigma)
             key = {"method": method, "data": data, "pattern": pattern, "sigma": sigma}
-            known = [score.honesty for score in found if score.honesty is not None and score.sigma == sigma]
-            doubt = _flat_honesty(honesty.average(known)) if known else {}
+            doubt = _flat_honesty(_mean_honesty(found, sigma))
             means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error, **doubt})
     sets = dict.fromkeys(data for _, data, _ in scores)
     return {
@@ -131,11 +129,19 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 def _flat(score: Score) -> dict[str, Any]:
     """A score as plain values, without what was not measured of its doubt."""
     plain = {name: value for name, value in asdict(score).items() if name != "honesty"}
-    return plain | (_flat_honesty(score.honesty) if score.honesty is not None else {})
+    return plain | _flat_honesty(score.honesty)
 
 
-def _flat_honesty(found: honesty.Honesty) -> dict[str, float]:
-    """What became of claims, each under a name of its own."""
+def _mean_honesty(scores: Sequence[Score], sigma: float) -> honesty.Honesty | None:
+    """What became of the claims at one level, on average, if that was measured."""
+    known = [score.honesty for score in scores if score.honesty is not None and score.sigma == sigma]
+    return honesty.average(known) if known else None
+
+
+def _flat_honesty(found: honesty.Honesty | None) -> dict[str, float]:
+    """What became of claims, each under a name of its own; nothing if that was not measured."""
+    if found is None:
+        return {}
     covered = zip(honesty.LEVELS, found.coverage, strict=True)
     others = {"calibration_error": found.calibration_error, "nll": found.nll, "ause": found.ause}
     return {f"coverage_{100 * level:g}": share for level, share in covered} | others

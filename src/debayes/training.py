@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 
 from debayes import centring, data, files, image, judging, loss, tiles, weights
-from debayes.model import Config, Network, blocks, to_channels_last
+from debayes.model import FILTERS, Config, Network, blocks, to_channels_last
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Optimizer, Recipe
@@ -312,7 +312,7 @@ def _start_from(model: str, network: Network) -> None:
     if "calibrated" in weights.read_card(model).notes:
         with torch.no_grad():
             for parameter in network.body.maps.parameters():
-                parameter[3:9] = 0
+                parameter[FILTERS["count"]] = parameter[FILTERS["concentration"]] = 0
 
 
 def _without_blocks(config: Config) -> Config:
