@@ -135,6 +135,8 @@ def train(
             return (posterior.loc - batch.target).square().mean()
         if recipe.loss.kind == "l1":
             return (posterior.loc - batch.target).abs().mean()
+        if recipe.loss.kind == "psnr":
+            return loss.patch_decibels(posterior.loc, batch.target, level=recipe.loss.level / 255).mean()
         with torch.no_grad():
             prior = loss.prior(
                 batch.observed,
