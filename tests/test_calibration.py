@@ -13,7 +13,7 @@ from debayes import calibration, evaluation, honesty, image, metrics, scenes, tr
 from debayes.cli import app
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
-from debayes.recipe import Data, Optimizer, Recipe
+from debayes.recipe import Data, Noise, Optimizer, Recipe
 from debayes.restoration import restore
 
 CONFIG = Config(widths=(16, 24), blocks=1, bottom_blocks=1, tail=8, tail_blocks=0)
@@ -96,6 +96,23 @@ def test_the_image_stays_the_same(pictures: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(
         learning.count, torch.full_like(learning.count, network.config.count), rtol=0.01, atol=0
     )
+
+
+def test_noise_of_another_recipe(pictures: Path, tmp_path: Path) -> None:
+    """With `--recipe` errors are looked at under that recipe's noise: stronger noise, larger errors. Noise of another
+    domain is a sentence, and no file."""
+    recipe = tmp_path / "recipe.toml"
+    errors = []
+    for level in (1, 19):
+        recipe.write_text(f"[data]\ntrain = ['x']\n[noise]\nlow = {level}\nhigh = {level}\n[optimizer]\nsteps = 1")
+        arguments = ["calibrate", "wild-s", str(pictures), "-o", str(tmp_path / "out.safetensors"), "--json"]
+        arguments += ["--patches", "8", "--recipe", str(recipe), "--device", "cpu"]
+        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        errors.append(json.loads(result.stdout)["after"]["nll"])
+    assert errors[1] > errors[0] + 0.5
+    with pytest.raises(ValueError, match="trained in the domain 'srgb'"):
+        calibration.calibrate_file("wild-s", [pictures], tmp_path / "raw.safetensors", noise=Noise(domain="raw"))
+    assert not (tmp_path / "raw.safetensors").exists()
 
 
 def test_pictures_must_hold_a_patch(tmp_path: Path) -> None:

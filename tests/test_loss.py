@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import ndimage, stats
 from torch import Tensor
 
-from debayes import cfa, loss, noise
+from debayes import cfa, loss, metrics, noise
 from debayes.nig import NormalInverseGamma
 
 laws = settings(deadline=None, max_examples=50, derandomize=True)
@@ -339,3 +339,19 @@ def test_precondition_scales_one_gradient(
     weight = gain / square * torch.where(error == 0, 1, slope / error).float()
     rounding = 1e-5 * float((weight * (prior.count + 1)).max())
     torch.testing.assert_close(scaled[0], weight * pull, rtol=1e-4, atol=rounding)
+
+
+def test_patch_decibels_are_those_of_the_metric() -> None:
+    """Without a level they are minus the PSNR that is reported; with one, that of an independent error of this
+    level more; and a pixel that is as much off is pulled harder the less its patch errs on the whole."""
+    target = random(2, 3, 16, 16)
+    error = random(2, 3, 16, 16, seed=1) - 0.5
+    error[1] /= 10**0.5
+    image = (target + error).requires_grad_()
+    torch.testing.assert_close(loss.patch_decibels(image, target, level=0), -metrics.psnr(image, target))
+    both = error.square().mean((1, 2, 3)) + 0.2**2
+    torch.testing.assert_close(loss.patch_decibels(image, target, level=0.2), 10 * both.log10())
+    (gradient,) = torch.autograd.grad(loss.patch_decibels(image, target, level=0).sum(), image)
+    pull = (gradient / error).flatten(1)
+    squared = error.square().flatten(1).mean(1)
+    torch.testing.assert_close(pull, (pull[0, 0] * squared[0] / squared)[:, None].expand_as(pull))

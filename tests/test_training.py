@@ -43,7 +43,7 @@ def recipe(**optimizer: object) -> Recipe:
     )
 
 
-@pytest.mark.parametrize(("kind", "muon"), [("elbo", 0.0), ("elbo", 1.0), ("l1", 0.0), ("mse", 0.0)])
+@pytest.mark.parametrize(("kind", "muon"), [("elbo", 0.0), ("elbo", 1.0), ("l1", 0.0), ("mse", 0.0), ("psnr", 0.0)])
 def test_a_short_training_learns(kind: str, muon: float, pictures: Path, tmp_path: Path) -> None:
     """Seconds of training on eight tiles restore them 3 dB better than interpolation does, with each loss, without
     and with Muon, and the ELBO's noise map is right to a quarter."""

@@ -50,17 +50,23 @@ def calibrate_file(
     sources: Sequence[Path],
     target: Path,
     *,
+    noise: Noise | None = None,
     patches: int = 384,
     device: str | torch.device = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Write a model with its doubt fitted on folders or zips of pictures, and say how honest that was and is.
 
-    This is measured on the last quarter of the patches, which have no part in the fit.
+    This is measured on the last quarter of the patches, which have no part in the fit. Their noise is that of the
+    model's recipe, unless another is given.
     """
     files.check_target(target)
     card, network = weights.read_card(model), weights.load(model, device=device)
-    recipe = _recipe(card)
+    if noise is not None and noise.domain != card.domain:
+        raise ValueError(
+            f"{model} was trained in the domain {card.domain!r}: give noise of it, not of {noise.domain!r}"
+        )
+    recipe = _recipe(card, noise)
     store = tiles.Store(sources, size=PATCH, hold=4 * patches)
     found = gather(network, recipe, store.block(0), patches=patches, progress=progress)
     known = round((1 - ASIDE) * patches) * PIXELS
@@ -194,8 +200,8 @@ def _some(samples: Samples, part: slice) -> Samples:
     return Samples(samples.features[part], samples.posterior.map(lambda t: t[part]), samples.target[part])
 
 
-def _recipe(card: weights.Card) -> Recipe:
-    """Whole patches with the noise that a model was trained with."""
+def _recipe(card: weights.Card, noise: Noise | None) -> Recipe:
+    """Whole patches with this noise, or that which a model was trained with."""
     known = {f.name for f in fields(Noise)}
-    noise = Noise(**{name: value for name, value in card.recipe.get("noise", {}).items() if name in known})
+    noise = noise or Noise(**{name: value for name, value in card.recipe.get("noise", {}).items() if name in known})
     return Recipe(Data(("pictures",)), card.config, noise, optimizer=Optimizer(patch=PATCH, steps=1))

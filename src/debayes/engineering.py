@@ -49,6 +49,9 @@ def calibrate(
         typer.Argument(help="Folders or zips of pictures that it was not trained on, of 256x256 or more."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The weight file to write.")],
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe whose noise they get, if not that of the model's own.")
+    ] = None,
     patches: Annotated[int, typer.Option(min=8, help="How many patches of them to look at.")] = 384,
     device: Device = "auto",
     json_: Json = False,
@@ -59,11 +62,13 @@ def calibrate(
     by name, which the fit has not seen.
     """
     from debayes.calibration import calibrate_file
+    from debayes.recipe import read_recipe
     from debayes.terminal import progress_bar
 
+    noise = read_recipe(recipe).noise if recipe is not None else None
     with progress_bar("looking at errors") as progress:
         answer = calibrate_file(
-            model, pictures, output, patches=patches, device=find_device(device), progress=progress
+            model, pictures, output, noise=noise, patches=patches, device=find_device(device), progress=progress
         )
     lines = [str(output)]
     for when in ("before", "after"):

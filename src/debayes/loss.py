@@ -139,5 +139,5 @@ def patch_decibels(
     Of what a noisy mosaic leaves open it asks for the mean, where a bent one asks for something nearer to the
     median.
     """
-    squared = (image.float() - target).square().mean((1, 2, 3))
+    squared = (image - target).square().mean((1, 2, 3))
     return 10 * (squared + level**2).log10()

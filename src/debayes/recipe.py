@@ -59,8 +59,8 @@ class Loss:
     """What is minimised."""
 
     kind: str = "elbo"
-    """"elbo", or what trains the image alone: "mse" and "l1", for ablations; "psnr", each patch's own, for the end of
-    a training that went for the ELBO."""
+    """"elbo", or what trains the image alone: "mse" and "l1", for ablations; "psnr", each patch's own, to end a
+    training with that went for the ELBO."""
     form: str = "exact"
     """The expectation term of the ELBO: "exact", or "printed" as in the paper."""
     count: float = 2e3
@@ -75,8 +75,8 @@ class Loss:
     """How much faster than its natural gradient the image is learnt, beside the other maps; see
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
     level: float = 4.0
-    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight. With "psnr": the error
-    below which they do not."""
+    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight; with "psnr", the
+    error."""
     bend: float = 0.0
     """With a gain: errors beyond this many noise levels pull no harder, as with an L1 loss; 0 is no such limit."""
 
