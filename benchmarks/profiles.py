@@ -40,7 +40,7 @@ def main() -> None:
             picture = torch.cat([part[:, :height] for part in parts], 2)
             image.write(Path(name) / "scene.png", picture, bits=8)
             light = cfa.mosaic(BODY.expose(picture))
-            own = profile.estimate(light, white=1.0, floor=0.0).gain
+            own = profile.estimate(light, "RGGB", white=1.0, floor=0.0).gain
             cells = [f"ISO {100 * own / BODY.profile(100).gain:.0f}"]
             for iso in options.iso:
                 found = estimate(Path(name), iso, options.unmasked)

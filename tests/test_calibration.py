@@ -99,7 +99,7 @@ def test_the_image_stays_the_same(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_noise_of_another_recipe(pictures: Path, tmp_path: Path) -> None:
-    """With `--recipe` errors are looked at under that recipe's noise: stronger noise, larger errors. Noise of another
+    """With `--recipe` errors are looked at under its noise: the stronger, the larger they are. Noise of another
     domain is a sentence, and no file."""
     recipe = tmp_path / "recipe.toml"
     errors = []

@@ -161,7 +161,7 @@ def _part(
 
 def noise_of(raw: Raw) -> Profile:
     """The noise profile that the file stores, or else one estimated from the mosaic and its masked photosites."""
-    return raw.profile or profile.estimate(raw.mosaic, white=raw.saturation, floor=raw.floor)
+    return raw.profile or profile.estimate(raw.mosaic, raw.pattern, white=raw.saturation, floor=raw.floor)
 
 
 def curve_offset(found: Profile) -> Tensor:

@@ -1,15 +1,21 @@
 """Noise profiles: how noise grows with the signal, and how to read that off one mosaic.
 
 Photon and read noise together have a variance that is a straight line over the signal. The line is found blind,
-in the spirit of Foi et al. (2008): in small blocks of each plane the diagonal detail tells of noise, the horizontal
-and vertical detail of texture. In white noise the two are independent, so choosing blocks that are smooth by the
-one does not bias the variance of the other. The smoothest blocks give a first line. Those that are no rougher than
-noise on that line, which are many where the picture is plain or the noise strong, give a better one.
+in the spirit of Foi et al. (2008): of every small window some details tell of noise, others of texture. In white
+noise the two are independent, so choosing windows that are smooth by the one does not bias the variance of the
+other. The smoothest windows give a first line. Those that are no rougher than noise on that line, which are many
+where the picture is plain or the noise strong, give a better one.
+
+Noise is looked for where pictures have least: in directions of windows of all colours, learnt from photographs
+(`recipes/directions.py`), or, if the pattern is not known, in the diagonal detail of each plane.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from math import inf
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -17,14 +23,18 @@ from torch import Tensor
 
 from debayes import cfa
 
-# Levels of brightness that the blocks are sorted into, at least and at most, and how many blocks each should have.
+# The side of a window of all colours, how far apart windows are, and how many of its directions tell of noise; the
+# rest of those in directions.npy tell of texture.
+WINDOW, STEP, QUIET = 8, 4, 10
+
+# Levels of brightness that the windows are sorted into, at least and at most, and how many details each should have.
 LEVELS = (16, 64)
 CROWD = 2000
 
-# How many of the smoothest blocks speak for a level at first, or which share of them if that is more.
+# How many details of the smoothest windows speak for a level at first, or which share of them if that is more.
 BLOCKS, SHARE = 200, 0.02
 
-# How often those no rougher than noise are chosen after that, and the fewest of a level that are.
+# How often those no rougher than noise are chosen after that, and the fewest details of a level that are.
 ROUNDS, FEWEST = 3, 100
 
 # Photosites that are enough for an estimate: of larger mosaics only some bands of so many rows are looked at.
@@ -49,24 +59,36 @@ class Profile:
 
 
 def estimate(
-    mosaic: Float[Tensor, "1 h w"], *, white: float = inf, blocks: int | None = None, floor: float | None = None
+    mosaic: Float[Tensor, "1 h w"],
+    pattern: str | None = None,
+    *,
+    white: float = inf,
+    blocks: int | None = None,
+    floor: float | None = None,
 ) -> Profile:
-    """The profile of one noisy mosaic, all colours pooled; any Bayer pattern, at least 8x8 photosites.
+    """The profile of one noisy mosaic, all colours pooled; at least 8x8 photosites.
 
-    Blocks that reach nine tenths of `white`, where a sensor clips, say nothing and are left out. Noise that is
-    correlated between photosites looks smoother than it is and is found too low; texture finer than the blocks, all
-    over the picture, is taken for noise. With `blocks` so many of the smoothest speak for a level of brightness,
-    however rough they are. A `floor` that is known is kept.
+    With the Bayer pattern known it is twice as exact. Windows that reach nine tenths of `white`, where a sensor
+    clips, say nothing and are left out. Noise that is correlated between photosites looks smoother than it is and is
+    found too low; texture finer than the windows, all over the picture, is taken for noise. With `blocks` so many
+    details of the smoothest windows speak for a level of brightness, however rough they are. A `floor` that is known
+    is kept.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
         raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
-    mosaic = mosaic[:, : height // 2 * 2, : width // 2 * 2]
+    if min(height, width) < 2 * WINDOW:
+        pattern = None  # too few windows
+    if pattern is not None:
+        top, left = cfa.red_offset(pattern)
+        mosaic = mosaic[:, top:, left:]
+    mosaic = mosaic[:, : mosaic.shape[1] // 2 * 2, : mosaic.shape[2] // 2 * 2].float()
     if mosaic.numel() > ENOUGH:
         row = torch.arange(mosaic.shape[1])
         mosaic = mosaic[:, row // BAND % -(-mosaic.numel() // ENOUGH) == 0]
-    levels = _levels(cfa.pack(mosaic.float()).unsqueeze(1), 0.9 * white)
-    smoothest = [level.smoothest(max(blocks or BLOCKS, int(len(level.mean) * SHARE))) for level in levels]
+    seen = _in_windows(mosaic, 0.9 * white) if pattern is not None else _in_planes(mosaic, 0.9 * white)
+    levels = seen.by_brightness()
+    smoothest = [level.smoothest(max(blocks or BLOCKS, int(level.detail.numel() * SHARE))) for level in levels]
     found = _fit(smoothest, floor)
     for _ in range(ROUNDS if blocks is None else 0):
         found = _fit([level.no_rougher_than(found) for level in levels], floor)
@@ -80,40 +102,72 @@ def dark_variance(photosites: Float[Tensor, "h w"]) -> float:
 
 
 @dataclass(frozen=True)
-class _Blocks:
-    """Blocks of photosites that are about as bright as each other."""
+class _Windows:
+    """Windows of photosites."""
 
-    mean: Float[Tensor, " n"]
-    """Their brightness, that of their neighbours counted in."""
+    detail: Float[Tensor, "n k"]
+    """Details of each that tell of noise."""
+    signal: Float[Tensor, "n k"]
+    """The brightness that the noise of each detail grows with."""
     texture: Float[Tensor, " n"]
-    """The mean square of horizontal and vertical detail around them: in noise alone, its variance."""
-    diagonal: Float[Tensor, " n"]
-    """Their diagonal detail."""
+    """The mean square of other details: in noise alone, its variance."""
+    brightness: Float[Tensor, " n"]
+    """The brightness that the noise in the texture grows with."""
 
-    def smoothest(self, many: int) -> "_Blocks":
-        """So many blocks with the least texture, or all if there are fewer."""
-        return self._some(self.texture.topk(min(many, len(self.mean)), largest=False, sorted=False).indices)
+    def smoothest(self, details: int) -> "_Windows":
+        """Windows with so many details, those with the least texture, or all if there are fewer."""
+        many = min(-(-details // self.detail.shape[1]), len(self.texture))
+        return self._some(self.texture.topk(many, largest=False, sorted=False).indices)
 
-    def no_rougher_than(self, noise: Profile) -> "_Blocks":
-        """The blocks with no more texture than noise has, or a few of the smoothest if there are fewer."""
-        smooth = self.texture <= noise.variance(self.mean)
-        return self._some(smooth) if int(smooth.sum()) > FEWEST else self.smoothest(FEWEST)
+    def no_rougher_than(self, noise: Profile) -> "_Windows":
+        """The windows with no more texture than noise has, or a few of the smoothest if there are fewer."""
+        smooth = self.texture <= noise.variance(self.brightness)
+        enough = int(smooth.sum()) * self.detail.shape[1] > FEWEST
+        return self._some(smooth) if enough else self.smoothest(FEWEST)
 
-    def _some(self, chosen: Tensor) -> "_Blocks":
-        return _Blocks(self.mean[chosen], self.texture[chosen], self.diagonal[chosen])
+    def by_brightness(self) -> "list[_Windows]":
+        """Levels of windows about as bright as each other, equally many in each."""
+        many = min(max(self.detail.numel() // CROWD, LEVELS[0]), LEVELS[1])
+        return [self._some(level) for level in self.brightness.argsort().tensor_split(many) if len(level)]
+
+    def _some(self, chosen: Tensor) -> "_Windows":
+        return _Windows(self.detail[chosen], self.signal[chosen], self.texture[chosen], self.brightness[chosen])
 
 
-def _levels(planes: Float[Tensor, "n 1 h w"], most: float) -> list[_Blocks]:
-    """The blocks of some planes, none of them brighter than `most`, by brightness."""
+def _in_windows(mosaic: Float[Tensor, "1 h w"], most: float) -> _Windows:
+    """The windows of an RGGB mosaic, none of them brighter than `most` anywhere."""
+    filters = _directions()
+    quiet = filters[:QUIET]
+    picture = mosaic[None]
+
+    def apply(kernels: Tensor) -> Tensor:
+        return F.conv2d(picture, kernels, stride=STEP)[0].flatten(1).T
+
+    detail, signal = apply(quiet), apply(quiet.square())
+    texture = apply(filters[QUIET:]).square().mean(1)
+    brightness = apply(filters[QUIET:].square().mean(0, keepdim=True))[:, 0]
+    dark = F.max_pool2d(picture, WINDOW, STEP).flatten() < most
+    return _Windows(detail, signal, texture, brightness)._some(dark if bool(dark.any()) else ~dark)
+
+
+@cache
+def _directions() -> Float[Tensor, "n 1 k k"]:
+    """Orthonormal directions of a window of an RGGB mosaic, from those that pictures have least of."""
+    with resources.files("debayes").joinpath("directions.npy").open("rb") as file:
+        return torch.from_numpy(np.load(file)).unsqueeze(1)
+
+
+def _in_planes(mosaic: Float[Tensor, "1 h w"], most: float) -> _Windows:
+    """Blocks of 2x2 photosites of each plane, none of them brighter than `most`: their diagonal detail tells of
+    noise, horizontal and vertical detail around them of texture."""
+    planes = cfa.pack(mosaic).unsqueeze(1)
     kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
     low, rows, columns, diagonal = F.conv2d(planes, kernels[:, None].to(planes) / 2, stride=2).unbind(1)
     texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False) / 2
-    mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False)
-    brightest = F.max_pool2d(F.max_pool2d(planes, 2), 3, 1, 1)[:, 0]
-    seen = brightest < most if bool((brightest < most).any()) else torch.ones_like(brightest, dtype=torch.bool)
-    blocks = _Blocks(mean[seen], texture[seen], diagonal[seen])
-    many = min(max(len(blocks.mean) // CROWD, LEVELS[0]), LEVELS[1])
-    return [blocks._some(level) for level in blocks.mean.argsort().tensor_split(many) if len(level)]
+    mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False).flatten()
+    dark = (F.max_pool2d(F.max_pool2d(planes, 2), 3, 1, 1) < most).flatten()
+    blocks = _Windows(diagonal.flatten()[:, None], mean[:, None], texture.flatten(), mean)
+    return blocks._some(dark if bool(dark.any()) else ~dark)
 
 
 def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -125,15 +179,15 @@ def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     return variance
 
 
-def _fit(levels: list[_Blocks], known: float | None = None) -> Profile:
+def _fit(levels: list[_Windows], known: float | None = None) -> Profile:
     """The line through mean and noise variance of levels, and a known floor, that has no gain or floor below 0.
 
-    A level weighs by how many blocks speak for it and by the inverse square of its expected variance, as its error
+    A level weighs by how many details speak for it and by the inverse square of its expected variance, as its error
     asks for, and less the further it lies above the line: what lies there is texture.
     """
-    means = torch.stack([level.mean.mean() for level in levels]).double()
-    variances = torch.stack([_trimmed(level.diagonal) for level in levels]).double()
-    many = torch.tensor([len(level.mean) for level in levels]).to(means)
+    means = torch.stack([level.signal.mean() for level in levels]).double()
+    variances = torch.stack([_trimmed(level.detail.flatten()) for level in levels]).double()
+    many = torch.tensor([level.detail.numel() for level in levels]).to(means)
     signal = means.clamp_min(0)
     weight = many / variances.clamp_min(1e-12).square()
     gain = floor = 0.0

@@ -1,0 +1,66 @@
+"""Makes src/debayes/directions.npy, which `profile` finds noise with: python recipes/directions.py DATA/train/free-0.zip
+
+Windows of noise-free shots, by random cameras, of tiles under free licences. Without the mean of each colour, and
+weighed so that rough ones do not drown the others, they have a covariance. Its directions, from that which pictures
+have least of to that which they have most of, are what is written; the last ones, slopes and edges, are left out.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from debayes import camera, cfa, profile, tiles
+
+# Batches of so many tiles, and how far apart their windows are.
+BATCHES, BATCH, STEP = 120, 8, 6
+
+# Directions that are kept, and the variance, relative to squared brightness, below which windows gain no weight.
+KEPT, PLAIN = 46, 1e-3
+
+
+def main() -> None:
+    """Write the directions."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("tiles", type=Path, nargs="+")
+    parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/directions.npy"))
+    options = parser.parse_args()
+    store = tiles.Store(options.tiles, size=256)
+    shelf = tiles.Shelf(store, stay=1, step=0, device=torch.device("cpu"))
+    found = directions(covariance(shelf.tiles))
+    np.save(options.output, found[:KEPT].float().view(KEPT, profile.WINDOW, profile.WINDOW).numpy())
+
+
+def covariance(tiles: Tensor) -> Tensor:
+    """How the photosites of a window vary together, their colours' means taken off."""
+    side = profile.WINDOW
+    masks = cfa.masks("RGGB", side, side).flatten(1).double()
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros(side**2, side**2, dtype=torch.float64)
+    for batch in range(BATCHES):
+        picture = tiles[torch.randint(len(tiles), (BATCH,), generator=generator)].permute(0, 3, 1, 2).float() / 255
+        draws = torch.rand(BATCH, camera.SHOT_DRAWS, generator=generator)
+        none = torch.zeros(BATCH, 2, *picture.shape[2:])
+        shot = camera.shoot(picture.mT if batch % 2 else picture, draws, none, high=0.01)
+        mosaic = cfa.mosaic(shot.clean).double()
+        windows = mosaic.unfold(2, side, STEP).unfold(3, side, STEP).reshape(-1, side**2)
+        windows = windows[(windows.amax(1) < 0.9) & (windows.mean(1) > 0.004)]
+        windows = windows / windows.mean(1, keepdim=True)
+        windows = windows - (windows @ masks.T / masks.sum(1)) @ masks
+        total += (windows / (windows.var(1, keepdim=True) + PLAIN)).T @ windows / len(windows)
+    return total
+
+
+def directions(covariance: Tensor) -> Tensor:
+    """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
+    masks = cfa.masks("RGGB", profile.WINDOW, profile.WINDOW).flatten(1).double()
+    plain = masks / masks.sum(1, keepdim=True).sqrt()
+    values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
+    basis = vectors[:, values > 0.5]
+    return (basis @ torch.linalg.eigh(basis.T @ covariance @ basis).eigenvectors).T
+
+
+if __name__ == "__main__":
+    main()
