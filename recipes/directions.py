@@ -1,4 +1,4 @@
-"""Makes src/debayes/directions.npy, which `profile` finds noise with: python recipes/directions.py DATA/train/free-0.zip
+"""Makes the directions that `profile` finds noise in: python recipes/directions.py DATA/train/free-0.zip
 
 Windows of noise-free shots, by random cameras, of tiles under free licences. Without the mean of each colour, and
 weighed so that rough ones do not drown the others, they have a covariance. Its directions, from that which pictures

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from debayes import cfa, noise, profile, scenes
+from debayes import camera, cfa, noise, profile, scenes
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -19,10 +19,11 @@ def ramp(size: int = 512) -> Tensor:
     return plane[None]
 
 
+@pytest.mark.parametrize("pattern", [None, "RGGB", "GBRG"])
 @pytest.mark.parametrize(("gain", "sigma"), [(0.01, 2.0), (0.002, 3.0), (0.0005, 6.0)])
-def test_estimate_finds_photon_and_read_noise(gain: float, sigma: float) -> None:
+def test_estimate_finds_photon_and_read_noise(gain: float, sigma: float, pattern: str | None) -> None:
     """variance = gain * signal + sigma² is found to 10 % from one mosaic, half of it textured."""
-    found = profile.estimate(noise.poisson_gaussian(ramp(), sigma / 255, gain=gain, generator=seeded(0)))
+    found = profile.estimate(noise.poisson_gaussian(ramp(), sigma / 255, gain=gain, generator=seeded(0)), pattern)
     signal = torch.tensor([0.1, 0.5, 0.9])
     truth = profile.Profile(gain, (sigma / 255) ** 2)
     assert torch.allclose(found.variance(signal), truth.variance(signal), rtol=0.1)
@@ -37,10 +38,40 @@ def test_estimate_on_a_photograph(sigma: float) -> None:
     assert float(level) == pytest.approx(sigma, rel=0.1)
 
 
-def test_estimate_scales_with_the_mosaic() -> None:
+@pytest.mark.parametrize("pattern", cfa.PATTERNS)
+def test_estimate_of_a_textured_raw(pattern: str) -> None:
+    """Of a raw of 0.1 megapixels of a photograph the gain is found to 8 % if the pattern is known, whichever it is.
+    The colours have different noise, as they have different light, and choosing smooth windows does not bias it."""
+    body = camera.Body()
+    light = body.expose(scenes.photograph("chelsea")[:, :300, :450]).clamp_max(1)
+    for iso in (400.0, 1600.0, 6400.0, 25600.0):
+        counts = body.shoot(light, pattern, iso, generator=seeded(9))
+        mosaic = (counts[None] - body.black).float() / (body.white - body.black)
+        truth = body.profile(iso)
+        found = profile.estimate(mosaic, pattern, white=1.0, floor=truth.floor)
+        assert found.gain == pytest.approx(truth.gain, rel=0.08)
+
+
+def test_directions_are_orthonormal_and_blind_to_plain_colours() -> None:
+    """So details of white noise are independent and have its variance, and a plain area of any colour has none."""
+    directions = profile._directions().flatten(1).double()
+    torch.testing.assert_close(directions @ directions.T, torch.eye(len(directions)).double(), rtol=0, atol=1e-6)
+    plain = cfa.masks("RGGB", profile.WINDOW, profile.WINDOW).flatten(1).double()
+    assert float((directions @ plain.T).abs().max()) < 1e-5
+
+
+def test_photographs_have_less_of_the_quiet_directions() -> None:
+    """A photograph without noise has a third of the energy that it has in the diagonal detail of its planes."""
+    light = cfa.mosaic(camera.Body().expose(scenes.photograph("coffee")))
+    windows, planes = profile._in_windows(light, 1.0), profile._in_planes(light, 1.0)
+    assert windows.detail.square().mean() < 0.34 * planes.detail.square().mean()
+
+
+@pytest.mark.parametrize("pattern", [None, "RGGB"])
+def test_estimate_scales_with_the_mosaic(pattern: str | None) -> None:
     """Twice the signal has twice the gain and four times the floor."""
     mosaic = noise.poisson_gaussian(ramp(256), 4 / 255, gain=0.004, generator=seeded(2))
-    once, twice = profile.estimate(mosaic), profile.estimate(2 * mosaic)
+    once, twice = profile.estimate(mosaic, pattern), profile.estimate(2 * mosaic, pattern)
     assert twice.gain == pytest.approx(2 * once.gain, rel=1e-4)
     assert twice.floor == pytest.approx(4 * once.floor, rel=1e-4)
 
@@ -57,12 +88,15 @@ def test_all_that_is_no_rougher_than_noise_speaks() -> None:
     plain = noise.gaussian(torch.full((1, 512, 512), 0.5), 0.02, generator=seeded(7))
     rough = noise.gaussian(plain[..., :256], 0.1, generator=seeded(8))
     mosaic = torch.cat((rough, plain[..., 256:]), 2)
-    level = profile._levels(cfa.pack(mosaic).unsqueeze(1), 1.0)[8]
     truth = profile.Profile(0.0, 0.02**2)
-    chosen = level.no_rougher_than(truth)
-    assert float(chosen.diagonal.square().mean()) == pytest.approx(0.02**2, rel=0.1)
-    smooth = level.texture < 1.5 * 0.02**2
-    assert len(chosen.mean) > 0.3 * int(smooth.sum()) > profile.FEWEST
+    for seen in (profile._in_planes(mosaic, 1.0), profile._in_windows(mosaic, 1.0)):
+        levels = seen.by_brightness()
+        level = levels[len(levels) // 2]
+        chosen = level.no_rougher_than(truth)
+        assert float(chosen.detail.square().mean()) == pytest.approx(0.02**2, rel=0.1)
+        smooth = level.texture < 1.5 * 0.02**2
+        assert len(chosen.texture) > 0.3 * int(smooth.sum())
+        assert chosen.detail.numel() > profile.FEWEST
     found, few = profile.estimate(mosaic), profile.estimate(mosaic, blocks=50)
     assert abs(float(found.variance(torch.tensor(0.5))) / 0.02**2 - 1) < 0.05
     assert abs(float(few.variance(torch.tensor(0.5))) / 0.02**2 - 1) > 0.05
@@ -72,13 +106,16 @@ def test_estimate_without_noise_is_nothing() -> None:
     """A plain scene without noise has variance 0, not a number that is none."""
     found = profile.estimate(torch.full((1, 64, 64), 0.5))
     assert (found.gain, found.floor) == (0.0, 0.0)
+    rounding = profile.estimate(torch.full((1, 64, 64), 0.5), "RGGB")
+    assert rounding.gain == 0 and rounding.floor < 1e-12
 
 
 def test_estimate_takes_small_and_odd_mosaics() -> None:
     """Anything from 8x8 gives a profile that is no less than 0; below there is a sentence."""
-    for height, width in ((8, 8), (9, 31), (33, 16)):
-        found = profile.estimate(torch.rand(1, height, width, generator=seeded(4)))
-        assert found.gain >= 0 and found.floor >= 0
+    for height, width in ((8, 8), (9, 31), (33, 16), (17, 16)):
+        for pattern in (None, "BGGR"):
+            found = profile.estimate(torch.rand(1, height, width, generator=seeded(4)), pattern)
+            assert found.gain >= 0 and found.floor >= 0
     with pytest.raises(ValueError, match="at least 8x8 photosites, not 6x40"):
         profile.estimate(torch.zeros(1, 6, 40))
 

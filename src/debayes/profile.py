@@ -27,7 +27,7 @@ from debayes import cfa
 # rest of those in directions.npy tell of texture.
 WINDOW, STEP, QUIET = 8, 4, 10
 
-# Levels of brightness that the windows are sorted into, at least and at most, and how many details each should have.
+# Levels of brightness that windows are sorted into, at least and at most, and how many details each should have.
 LEVELS = (16, 64)
 CROWD = 2000
 
@@ -69,10 +69,10 @@ def estimate(
     """The profile of one noisy mosaic, all colours pooled; at least 8x8 photosites.
 
     With the Bayer pattern known it is twice as exact. Windows that reach nine tenths of `white`, where a sensor
-    clips, say nothing and are left out. Noise that is correlated between photosites looks smoother than it is and is
-    found too low; texture finer than the windows, all over the picture, is taken for noise. With `blocks` so many
-    details of the smoothest windows speak for a level of brightness, however rough they are. A `floor` that is known
-    is kept.
+    clips, say nothing and are left out. Noise that is correlated between photosites looks smoother than it is and
+    is found too low; texture finer than the windows, all over the picture, is taken for noise. With `blocks` so
+    many details of the smoothest windows speak for a level of brightness, however rough they are. A `floor` that
+    is known is kept.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
