@@ -59,7 +59,8 @@ def directions(covariance: Tensor) -> Tensor:
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
     basis = vectors[:, values > 0.5]
-    return (basis @ torch.linalg.eigh(basis.T @ covariance @ basis).eigenvectors).T
+    found: Tensor = basis @ torch.linalg.eigh(basis.T @ covariance @ basis).eigenvectors
+    return found.T
 
 
 if __name__ == "__main__":

@@ -341,17 +341,18 @@ def test_precondition_scales_one_gradient(
     torch.testing.assert_close(scaled[0], weight * pull, rtol=1e-4, atol=rounding)
 
 
-def test_patch_decibels_are_those_of_the_metric() -> None:
-    """Without a level they are minus the PSNR that is reported; with one, that of an independent error of this
-    level more; and a pixel that is as much off is pulled harder the less its patch errs on the whole."""
-    target = random(2, 3, 16, 16)
-    error = random(2, 3, 16, 16, seed=1) - 0.5
-    error[1] /= 10**0.5
-    image = (target + error).requires_grad_()
-    torch.testing.assert_close(loss.patch_decibels(image, target, level=0), -metrics.psnr(image, target))
-    both = error.square().mean((1, 2, 3)) + 0.2**2
-    torch.testing.assert_close(loss.patch_decibels(image, target, level=0.2), 10 * both.log10())
-    (gradient,) = torch.autograd.grad(loss.patch_decibels(image, target, level=0).sum(), image)
-    pull = (gradient / error).flatten(1)
-    squared = error.square().flatten(1).mean(1)
-    torch.testing.assert_close(pull, (pull[0, 0] * squared[0] / squared)[:, None].expand_as(pull))
+def test_precondition_by_patch_is_the_gradient_of_psnr() -> None:
+    """Not bent and with a count so large that the observation does not matter, the gradient of loc is that of the
+    mean PSNR of the patches, as the metric has it, to one factor for all."""
+    target = random(3, 3, 12, 12).float()
+    spread = torch.tensor([0.02, 0.1, 0.5]).view(3, 1, 1, 1)
+    loc = target + spread * (random(3, 3, 12, 12, seed=1).float() - 0.5)
+    ones = torch.ones_like(loc)
+    posterior = NormalInverseGamma(loc, 1e6 * ones, 50 * ones, 0.3 * random(3, 3, 12, 12, seed=2).float() + 0.1)
+    prior = NormalInverseGamma(target, 1e6 * ones, 50 * ones, 0.1 * ones)
+    found = gradients(posterior, prior, target, level=0.0, gain=1.0, by_patch=True)[0]
+    image = loc.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(metrics.psnr(image, target).sum(), image)
+    factor = found.flatten() @ expected.flatten() / expected.square().sum()
+    assert factor > 0
+    torch.testing.assert_close(found / factor, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))

@@ -110,7 +110,13 @@ def elbo(
 
 
 def precondition(
-    posterior: NormalInverseGamma, prior: NormalInverseGamma, *, level: float, gain: float, bend: float = inf
+    posterior: NormalInverseGamma,
+    prior: NormalInverseGamma,
+    *,
+    level: float,
+    gain: float,
+    bend: float = inf,
+    by_patch: bool = False,
 ) -> NormalInverseGamma:
     """The same posterior, but the gradient of `loc` is scaled by gain v_q / s² / sqrt(1 + (e / (bend s))²).
 
@@ -121,23 +127,14 @@ def precondition(
     natural gradient weighed by 1 / s², and bent, as a pseudo-Huber loss bends, where an error is large beside the
     noise, so that a few hard pixels do not drown the plain ones. The ELBO's value, its optimum at each pixel and
     the gradients of the other three maps stay.
+
+    With `by_patch`, v_p is the mean of e² over the patch: not bent, that is the gradient of the patch's PSNR.
     """
     with torch.no_grad():
-        scale = prior.rate / prior.concentration + level**2
-        bent = (1 + (posterior.loc - prior.loc).square() / (bend**2 * scale)).rsqrt()
+        squared = (posterior.loc - prior.loc).square()
+        variance = squared.mean((1, 2, 3), keepdim=True) if by_patch else prior.rate / prior.concentration
+        scale = variance + level**2
+        bent = (1 + squared / (bend**2 * scale)).rsqrt()
         factor = gain * (posterior.rate / posterior.concentration) / scale * bent
     loc = posterior.loc.detach() + factor * (posterior.loc - posterior.loc.detach())
     return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)
-
-
-def patch_decibels(
-    image: Float[Tensor, "b c h w"], target: Float[Tensor, "b c h w"], *, level: float
-) -> Float[Tensor, " b"]:
-    """Minus the PSNR of each patch, in dB, as if each had an error of `level` more.
-
-    The mean PSNR of pictures weighs a picture's squared errors by the inverse of their mean: so does this gradient.
-    Of what a noisy mosaic leaves open it asks for the mean, where a bent one asks for something nearer to the
-    median.
-    """
-    squared = (image - target).square().mean((1, 2, 3))
-    return 10 * (squared + level**2).log10()

@@ -59,8 +59,7 @@ class Loss:
     """What is minimised."""
 
     kind: str = "elbo"
-    """"elbo", or what trains the image alone: "mse" and "l1", for ablations; "psnr", each patch's own, to end a
-    training with that went for the ELBO."""
+    """"elbo", "mse" or "l1"; the latter two train the image alone, for ablations."""
     form: str = "exact"
     """The expectation term of the ELBO: "exact", or "printed" as in the paper."""
     count: float = 2e3
@@ -75,10 +74,12 @@ class Loss:
     """How much faster than its natural gradient the image is learnt, beside the other maps; see
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
     level: float = 4.0
-    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight; with "psnr", the
-    error."""
+    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight."""
     bend: float = 0.0
     """With a gain: errors beyond this many noise levels pull no harder, as with an L1 loss; 0 is no such limit."""
+    by_patch: bool = False
+    """With a gain: patches are weighed by the inverse of their own squared error, as the mean PSNR of pictures
+    weighs them, and not by that of their noise. It asks for a tenth of the gain."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         data, noise, loss, optimizer = self.data, self.noise, self.loss, self.optimizer
-        if loss.kind not in ("elbo", "mse", "l1", "psnr"):
-            raise ValueError(f'loss.kind is "elbo", "mse", "l1" or "psnr", not {loss.kind!r}')
+        if loss.kind not in ("elbo", "mse", "l1"):
+            raise ValueError(f'loss.kind is "elbo", "mse" or "l1", not {loss.kind!r}')
         if loss.form not in ("exact", "printed"):
             raise ValueError(f'loss.form is "exact" or "printed", not {loss.form!r}')
         if noise.domain not in ("srgb", "raw"):

@@ -135,8 +135,6 @@ def train(
             return (posterior.loc - batch.target).square().mean()
         if recipe.loss.kind == "l1":
             return (posterior.loc - batch.target).abs().mean()
-        if recipe.loss.kind == "psnr":
-            return loss.patch_decibels(posterior.loc, batch.target, level=recipe.loss.level / 255).mean()
         with torch.no_grad():
             prior = loss.prior(
                 batch.observed,
@@ -154,6 +152,7 @@ def train(
                 level=recipe.loss.level / 255,
                 gain=recipe.loss.gain / recipe.loss.count,
                 bend=recipe.loss.bend or inf,
+                by_patch=recipe.loss.by_patch,
             )
         return -loss.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
 
