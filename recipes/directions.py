@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import camera, cfa, profile, tiles
+from debayes import camera, cfa, files, profile, tiles
 
 # Batches of so many tiles, and how far apart their windows are.
 BATCHES, BATCH, STEP = 120, 8, 6
@@ -30,7 +30,8 @@ def main() -> None:
     store = tiles.Store(options.tiles, size=256)
     shelf = tiles.Shelf(store, stay=1, step=0, device=torch.device("cpu"))
     found = directions(covariance(shelf.tiles))
-    np.save(options.output, found[:KEPT].float().view(KEPT, profile.WINDOW, profile.WINDOW).numpy())
+    with files.replace(options.output) as temporary, temporary.open("wb") as file:
+        np.save(file, found[:KEPT].float().view(KEPT, profile.WINDOW, profile.WINDOW).numpy())
 
 
 def covariance(tiles: Tensor) -> Tensor:
