@@ -70,6 +70,7 @@ def test_mistakes_in_changes(change: str, sentence: str) -> None:
         ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the stride"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'", '"elbo", "mse" or "l1"'),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nby_patch = true", "by_patch needs a loss.gain"),
         ("[data\n", "recipe.toml"),
         ("data = 5", "data is a table, not 5"),
         ("[data]\ntrain = 'x'\n[optimizer]\nsteps = 1", "train must be of type list, not 'x'"),

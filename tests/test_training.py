@@ -45,7 +45,14 @@ def recipe(**optimizer: object) -> Recipe:
 
 @pytest.mark.parametrize(
     ("kind", "muon", "by_patch"),
-    [("elbo", 0.0, False), ("elbo", 1.0, False), ("elbo", 1.0, True), ("l1", 0.0, False), ("mse", 0.0, False)],
+    [
+        ("elbo", 0.0, False),
+        ("elbo", 1.0, False),
+        ("elbo", 1.0, True),
+        ("l1", 0.0, False),
+        ("mse", 0.0, False),
+        ("mse", 0.0, True),
+    ],
 )
 def test_a_short_training_learns(kind: str, muon: float, by_patch: bool, pictures: Path, tmp_path: Path) -> None:
     """Seconds of training on eight tiles restore them 3 dB better than interpolation does, with each loss, without

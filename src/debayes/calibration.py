@@ -72,7 +72,10 @@ def calibrate_file(
     known = round((1 - ASIDE) * patches) * PIXELS
     fitted = fit(network, _some(found, slice(known)))
     rest = _some(found, slice(known, None))
-    notes = {"calibrated": f"by {patches} patches of {', '.join(path.name for path in sources)}"} | card.notes
+    given = f"noise of sigma {recipe.noise.low:g} to {recipe.noise.high:g}"
+    notes = card.notes | {
+        "calibrated": f"by {patches} patches of {', '.join(path.name for path in sources)}, {given}"
+    }
     weights.save(fitted, target, weights.Card(card.config, card.recipe, card.results, notes))
     return {
         "model": str(model),

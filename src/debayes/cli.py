@@ -39,7 +39,7 @@ class _Lists(TyperCommand):
         spread: list[str] = []
         current = ""
         for arg in args:
-            if arg.startswith("-"):
+            if arg.startswith("-") and not arg[1:].replace(".", "", 1).isdigit():  # a number below 0 is a value
                 current = arg if arg in several else ""
             elif current and spread[-1] != current:
                 spread.append(current)
@@ -58,6 +58,7 @@ COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
     (research.tiles, TyperCommand),
     (research.runs, TyperCommand),
     (engineering.prune, TyperCommand),
+    (engineering.blend, _Lists),
     (engineering.calibrate, TyperCommand),
     (engineering.export, TyperCommand),
     (engineering.bench, _Lists),

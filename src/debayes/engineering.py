@@ -1,4 +1,4 @@
-"""The commands for engineers: prune, calibrate, export, bench. Heavy modules are imported inside."""
+"""The commands for engineers: prune, blend, calibrate, export, bench. Heavy modules are imported inside."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +40,31 @@ def prune(
         f"{output}  {answer['idle']} of {answer['channels']} channels are idle; "
         f"{left / 1e6:.2f} of {whole / 1e6:.2f} million weights, {less:.0f} of {work:.0f} kMAC a pixel{judged}",
     )
+
+
+def blend(
+    models: Annotated[list[str], typer.Argument(help="Models or weight files of one shape.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The weight file to write.")],
+    share: Annotated[
+        list[float] | None, typer.Option(help="What each counts; together they are 1.", show_default="all alike")
+    ] = None,
+    judge: Annotated[Path | None, typer.Option(help="A folder of pictures to judge them all on.")] = None,
+    json_: Json = False,
+) -> None:
+    """Write the mean of the weights of several trainings that went on from one start.
+
+    It may be better than any of them: what they learnt adds up, their chance averages out. Shares may be below 0.
+    The file has the recipe of the last one, and names them all. Calibrate what comes out.
+    """
+    from debayes.blending import blend_file
+    from debayes.terminal import progress_bar
+
+    with progress_bar("judging") as progress:
+        answer = blend_file(models, output, shares=share or (), judges=judge, progress=progress)
+    judged = [
+        f"{psnr:.3f} dB  {name}" for name, psnr in zip([*models, str(output)], answer["val_psnr"], strict=False)
+    ]
+    show(answer, json_, "\n".join(judged) or str(output))
 
 
 def calibrate(

@@ -74,12 +74,12 @@ class Loss:
     """How much faster than its natural gradient the image is learnt, beside the other maps; see
     `loss.precondition`. 0 is the plain gradient of the ELBO, as in the paper."""
     level: float = 4.0
-    """With a gain: the noise level, in units of 1/255, below which patches gain no more weight."""
+    """With a gain or `by_patch`: the noise level, in units of 1/255, below which patches gain no more weight."""
     bend: float = 0.0
     """With a gain: errors beyond this many noise levels pull no harder, as with an L1 loss; 0 is no such limit."""
     by_patch: bool = False
-    """With a gain: patches are weighed by the inverse of their own squared error, as the mean PSNR of pictures
-    weighs them, and not by that of their noise. It asks for a tenth of the gain."""
+    """With a gain or "mse": patches are weighed by the inverse of their own squared error, as the mean PSNR of
+    pictures weighs them, and not by that of their noise, or alike. It asks for a tenth of the gain."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,8 @@ class Recipe:
             if not least <= value <= most:  # also false for nan
                 limit = f"from {least:g} to {most:g}" if most < inf else f"{least:g} or more"
                 raise ValueError(f"{name} must be {limit}, not {value:g}")
+        if loss.by_patch and not (loss.kind == "mse" or (loss.kind == "elbo" and loss.gain)):
+            raise ValueError('loss.by_patch needs a loss.gain above 0, or loss.kind = "mse"')
         if loss.window % 2 == 0:
             raise ValueError(f"loss.window must be odd, not {loss.window}")
         if not data.train:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._dynamo import mark_static_address
 
 from debayes import centring, data, files, image, judging, loss, tiles, weights
-from debayes.model import FILTERS, Config, Network, blocks, to_channels_last
+from debayes.model import Config, Network, blocks, to_channels_last
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
 from debayes.recipe import Optimizer, Recipe
@@ -131,6 +131,8 @@ def train(
             batch = data.make(recipe, shelf.tiles, uniform, normal)
         with torch.autocast(device.type, torch.bfloat16, enabled=fast or optimizer.bfloat16):
             posterior: NormalInverseGamma = network(batch.mosaic)
+        if recipe.loss.kind == "mse" and recipe.loss.by_patch:
+            return loss.decibels(posterior.loc, batch.target, level=recipe.loss.level / 255)
         if recipe.loss.kind == "mse":
             return (posterior.loc - batch.target).square().mean()
         if recipe.loss.kind == "l1":
@@ -295,7 +297,7 @@ def _start_from(model: str, network: Network) -> None:
             f"the recipe starts from {model}, which is not there: its first lines say what gives it, or start from "
             'nothing with --set start=""'
         ) from None
-    start = weights.load(model)
+    start = weights.load(model, calibrated=False)
     given, wanted = start.state_dict(), network.state_dict()
     new = tuple(f"{name}." for name in set(blocks(network)) - set(blocks(start)))
     alike = {name for name in wanted if not name.startswith(new)} == set(given)
@@ -310,10 +312,6 @@ def _start_from(model: str, network: Network) -> None:
             f"({differences}): set the same under [network], `hidden` too"
         )
     network.load_state_dict(wanted | given)
-    if "calibrated" in weights.read_card(model).notes:
-        with torch.no_grad():
-            for parameter in network.body.maps.parameters():
-                parameter[FILTERS["count"]] = parameter[FILTERS["concentration"]] = 0
 
 
 def _without_blocks(config: Config) -> Config:

@@ -17,7 +17,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from debayes.files import replace
-from debayes.model import Config, Network, to_channels_last
+from debayes.model import FILTERS, Config, Network, to_channels_last
 
 FORMAT = "debayes-weights"
 VERSION = 1
@@ -48,14 +48,21 @@ def shipped() -> list[str]:
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
-def load(model: str | Path, *, device: str | torch.device = "cpu") -> Network:
-    """The network of a shipped name ("wild-s") or a weight file, ready to restore with."""
+def load(model: str | Path, *, device: str | torch.device = "cpu", calibrated: bool = True) -> Network:
+    """The network of a shipped name ("wild-s") or a weight file, ready to restore with.
+
+    If it is not to be `calibrated`, what `calibration` made of its doubt gives way to that of an untrained network.
+    """
     card, tensors = _read(locate(model))
     network = Network(card.config)
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError:
         raise ValueError(f"{model}: its tensors do not fit the configuration written beside them") from None
+    if not calibrated and "calibrated" in card.notes:
+        with torch.no_grad():
+            for parameter in network.body.maps.parameters():
+                parameter[FILTERS["count"]] = parameter[FILTERS["concentration"]] = 0
     return to_channels_last(network).to(device).eval().requires_grad_(False)
 
 
