@@ -42,7 +42,7 @@ def test_weights_are_weighed_means() -> None:
             torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_averaging_halves_what_chance_left() -> None:
+def test_the_mean_of_two_is_what_lies_between() -> None:
     """Two networks that lie to either side of a third give its posterior back, to the order that is left."""
     middle, aside = pair()
     other = blending.blend((middle, aside), (2.0, -1.0))

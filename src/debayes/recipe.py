@@ -59,7 +59,7 @@ class Loss:
     """What is minimised."""
 
     kind: str = "elbo"
-    """"elbo", "mse" or "l1"; the latter two train the image alone, for ablations."""
+    """"elbo", "mse" or "l1"; the latter two train the image alone."""
     form: str = "exact"
     """The expectation term of the ELBO: "exact", or "printed" as in the paper."""
     count: float = 2e3
