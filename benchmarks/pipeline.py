@@ -17,7 +17,7 @@ from time import monotonic, sleep
 
 from torch import Tensor
 
-from debayes import image, mosaics, scenes, weights
+from debayes import heap, image, mosaics, scenes, weights
 from debayes import raw as raws
 from debayes.development import enter, noise_of
 from debayes.engine import Engine, prepare
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
     width = height * 3 // 2
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, heap.keep():  # kept as by the process
         folder = Path(name)
         image.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)

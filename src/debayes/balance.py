@@ -109,9 +109,14 @@ class Balance:
         if self._across is None:
             left, right, share = _between(torch.arange(self.width), self.columns)
             means = self.means().permute(1, 2, 0)  # colours last, as pictures lie in memory that go to a file
-            self._across = torch.lerp(means[:, left], means[:, right], share[:, None])
+            self._across = torch.lerp(means[:, left], means[:, right], share[:, None]).flatten(1)
         above, below, share = _between(torch.arange(top, top + picture.shape[1]), self.rows)
-        added = torch.lerp(self._across[above], self._across[below], share[:, None, None])
+        first, last = int(above[0]), int(below[-1]) + 1
+        # how much of each row of cells is in each row of the picture
+        shares = torch.zeros(len(share), last - first)
+        shares.scatter_add_(1, (above - first)[:, None], 1 - share[:, None])
+        shares.scatter_add_(1, (below - first)[:, None], share[:, None])
+        added = (shares @ self._across[first:last]).view(picture.shape[1], self.width, 3)
         return torch.addcmul(picture, self.weight(picture), added.permute(2, 0, 1))
 
 

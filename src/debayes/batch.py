@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -14,7 +14,7 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-from debayes import darkroom, files, raw, weights
+from debayes import darkroom, files, heap, raw, weights
 from debayes.darkroom import Settings
 from debayes.engine import Engine, prepare
 
@@ -153,7 +153,8 @@ def _run_here(
     its own time: there the next file is read and the last one written, by all cores, between two restorations.
     """
     alone = network.device.type == "cpu"
-    with ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1) as writer:
+    keep = heap.keep() if alone else nullcontext()
+    with keep, ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1) as writer:
         reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
         writing: Future[Outcome] | None = None
         for job, following in zip_longest(jobs, jobs[1:]):

@@ -46,4 +46,5 @@ def decode_mean(
 ) -> Float[Tensor, "*shape"]:
     """The mean of decoded values from mean and variance of encoded ones; exact above black, where it squares."""
     span = (1 + offset).sqrt() - offset.sqrt()
-    return torch.addcmul(decode(mean, offset), variance, (mean > 0).to(mean.dtype).mul_(span.square()))
+    above = mean.clamp_min(0).sign_()  # 1 above black, else 0: sooner than a comparison
+    return decode(mean, offset).addcmul_(variance, above.mul_(span.square()))

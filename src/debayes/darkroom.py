@@ -308,17 +308,16 @@ def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
 
 
 def _preview(counts: Any, raw: Raw, stops: float, step: int) -> Any:
-    """A small picture to look at, of linear counts averaged over step x step pixels."""
+    """A small picture to look at, of linear counts averaged over step x step pixels, or two rows of them."""
     step = min(step, *counts.shape[:2])
     height, width = (size // step for size in counts.shape[:2])
+    rows = min(step, 2)
     small = np.empty((height, width, 3), np.uint16)
-    many = max(1, STRIP // step)
+    many = max(1, STRIP // rows)
+    taken = counts[: height * step, : width * step].reshape(height, step, width * step, 3)[:, :: -(-step // rows)]
     for row in range(0, height, many):
-        part = torch.from_numpy(
-            counts[row * step : min(row + many, height) * step, : width * step].astype(np.float32)
-        )
-        means = F.avg_pool2d(part.permute(2, 0, 1), step)
-        small[row : row + many] = means.permute(1, 2, 0).numpy()
+        part = torch.from_numpy(taken[row : row + many]).flatten(0, 1).float()
+        small[row : row + many] = F.avg_pool2d(part.permute(2, 0, 1), (rows, step)).permute(1, 2, 0).numpy()
     return _render(small, raw, stops, "srgb", 8)
 
 

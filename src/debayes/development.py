@@ -19,7 +19,7 @@ from debayes.restoration import Runner, restore_tiles
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
 # cache; an even number. Of tiles more, as each strip takes many small steps there.
 STRIP = 32
-TILE_STRIP = 128
+TILE_STRIP = 256
 
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999
@@ -153,7 +153,7 @@ def _part(
     raw: Raw, rows: slice, columns: slice, posterior: NormalInverseGamma, offset: Tensor, gains: Tensor
 ) -> Part:
     """A piece of the picture: out of the networks' domain, and white where nothing but blown photosites are."""
-    linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset) / gains
+    linear = bridge.decode_mean(posterior.mean, posterior.mean_variance, offset).div_(gains)
     blown = _blown(raw, rows, columns)
     picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
     return Part(rows, columns, picture, posterior, offset, gains)
@@ -184,8 +184,8 @@ def enter(raw: Raw, found: Profile) -> Float[Tensor, "1 h w"]:
     encoded = torch.empty_like(raw.mosaic)
     for rows in strips(height):
         mosaic = raw.mosaic[:, rows]
-        blown = mosaic >= raw.saturation * BLOWN
-        if bool(blown.any()):
+        if mosaic.amax() >= raw.saturation * BLOWN:
+            blown = mosaic >= raw.saturation * BLOWN
             noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
             mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
         encoded[:, rows] = bridge.encode(mosaic * balance[:, : mosaic.shape[1]], offset)
@@ -231,9 +231,9 @@ def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:
     """Which colours of which pixels have nothing but blown photosites to go by."""
     top, left = max(0, rows.start - 2), max(0, columns.start - 2)
     window = raw.mosaic[:, top : rows.stop + 2, left : columns.stop + 2]
-    blown = (window >= raw.saturation * BLOWN).float()
-    if not bool(blown.any()):
+    if window.amax() < raw.saturation * BLOWN:  # sooner than comparing all of them
         return torch.zeros((), dtype=torch.bool)
+    blown = (window >= raw.saturation * BLOWN).float()
     around = cfa.interpolate(blown[None], cfa.shift(raw.pattern, top, left))[0] > 0.999
     inside = (slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left))
     return around[:, inside[0], inside[1]]

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8, UInt16
 from numpy.typing import NDArray
 
-from debayes import ifd, metadata
+from debayes import heap, ifd, ljpeg, metadata
 from debayes.files import replace
 from debayes.profile import Profile
 from debayes.raw import Raw
@@ -230,10 +230,9 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
 
     A picture narrower than a tile is one piece: LibRaw expects that a tile is no wider than the picture.
     """
-    import imagecodecs
-
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)
+    coder = ljpeg.Coder.of(picture)
 
     def encode(place: tuple[int, int]) -> bytes:
         row, column = place
@@ -241,8 +240,8 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
         if part.shape[:2] != (rows, columns):
             lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
             part = np.pad(part, lack, mode="edge")
-        whole = np.ascontiguousarray(part)
-        return bytes(imagecodecs.jpeg_encode(whole, lossless=True, predictor=1, bitspersample=16))
+        return coder.encode(np.ascontiguousarray(part))
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # it does not hold the interpreter while it encodes
+    # NumPy does not hold the interpreter while it works on a tile
+    with heap.keep(), ThreadPoolExecutor(os.cpu_count()) as threads:
         yield from threads.map(encode, product(range(0, height, rows), range(0, width, columns)))

@@ -6,9 +6,10 @@ them each time: a third of the time of a network on a CPU. Other allocators do n
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 # Names of glibc's mallopt, and what they are set to in here and outside.
@@ -17,24 +18,38 @@ _KEPT = ((_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20), (_MMAP_MAX, 0))
 _USUAL = ((_TRIM_THRESHOLD, 128 * 2**10), (_TOP_PAD, 0), (_MMAP_MAX, 65536))
 
 
+# How many blocks of `keep` are open, in whichever threads.
+_open = 0
+_lock = Lock()
+
+
 @contextmanager
-def keep() -> Iterator[Callable[[], object]]:
+def keep() -> Iterator[None]:
     """Let the process keep what it frees until the block ends; then all of it goes back to the system.
 
-    So it does when the function that is given is called, which bounds what is lost between blocks of many sizes.
+    Of blocks inside others the outermost counts.
     """
     library = _library()
     if library is None:
-        yield lambda: None
+        yield
         return
-    for name, value in _KEPT:
-        library.mallopt(name, value)
+    _enter(library, 1)
     try:
-        yield lambda: library.malloc_trim(0)
+        yield
     finally:
-        for name, value in _USUAL:
-            library.mallopt(name, value)
-        library.malloc_trim(0)
+        _enter(library, -1)
+
+
+def _enter(library: Any, step: int) -> None:
+    """Count a block that opens or closes; the first and the last change the library's habits."""
+    global _open
+    with _lock:
+        _open += step
+        if _open == 0 or (_open == 1 and step == 1):
+            for name, value in _KEPT if _open else _USUAL:
+                library.mallopt(name, value)
+        if _open == 0:
+            library.malloc_trim(0)
 
 
 @cache

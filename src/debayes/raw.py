@@ -214,11 +214,16 @@ def _pattern(name: str, shot: Any) -> str:
         raise ValueError(
             f"{name} is from an X-Trans sensor, which debayes cannot develop: a Bayer one was expected"
         )
-    visible = shot.raw_colors_visible[:2, :2]
-    pattern = "".join(letters[i] for i in visible.flatten()) if visible.size == 4 else ""
+    pattern = "".join(letters[i] for i in _cell(shot)) if min(shot.raw_image_visible.shape) >= 2 else ""
     if pattern not in cfa.PATTERNS:
         raise ValueError(f"{name} has the colour pattern {pattern or letters}: a Bayer one (RGGB ...) was expected")
     return pattern
+
+
+def _cell(shot: Any) -> list[int]:
+    """The colours, as LibRaw numbers them, of the first two photosites of the first two visible rows."""
+    top, left = shot.sizes.top_margin, shot.sizes.left_margin
+    return [shot.raw_color(top + y, left + x) for y, x in np.ndindex(2, 2)]
 
 
 def _numbers(block: ifd.Block | None, tag: int) -> tuple[float, ...]:
@@ -237,7 +242,7 @@ def _blacks(shot: Any, block: ifd.Block | None) -> list[float]:
     stored = _numbers(block, _BLACK_LEVEL) if _numbers(block, _MASKED_AREAS) else ()
     uneven = any(_numbers(block, tag) for tag in _BLACK_DELTAS)
     if len(stored) in (1, 4) and not uneven:
-        for cell, color_index in enumerate(shot.raw_colors_visible[:2, :2].flatten()):
+        for cell, color_index in enumerate(_cell(shot)):
             blacks[color_index] = stored[cell % len(stored)]
     return blacks
 
@@ -247,8 +252,8 @@ def _normalise(name: str, shot: Any, blacks: list[float], top: float) -> tuple[N
     counts = shot.raw_image_visible
     mosaic = np.empty(counts.shape, np.float32)
     blown = 1.0
-    for y, x in np.ndindex(2, 2):
-        low = blacks[shot.raw_colors_visible[y, x]]
+    for (y, x), color_index in zip(np.ndindex(2, 2), _cell(shot), strict=True):
+        low = blacks[color_index]
         if not low < top:
             raise ValueError(f"{name}: its white level ({top:g}) is not above its black level ({low:g})")
         mosaic[y::2, x::2] = (counts[y::2, x::2].astype(np.float32) - low) / (top - low)

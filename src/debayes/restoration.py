@@ -278,10 +278,8 @@ def _tiles(
     pieces = (_split(height, sides[0]), _split(width, sides[1]))
     turned = [_turn(network.config, symmetry, pattern, pieces, (height, width)) for symmetry in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
-    keep = heap.keep() if network.device.type == "cpu" else nullcontext(lambda: None)
-    with keep as tidy:
+    with heap.keep() if network.device.type == "cpu" else nullcontext():
         for i, rows in enumerate(pieces[0]):
-            tidy()
             bring([row_windows[i] for row_windows, _ in turned])
             for j, columns in enumerate(pieces[1]):
                 posteriors = []

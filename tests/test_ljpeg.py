@@ -1,0 +1,68 @@
+"""Lossless JPEG: every sample comes back, by libraries that others wrote; codes as long as their frequency asks for."""
+
+import imagecodecs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from debayes import ljpeg
+from debayes.ljpeg import Coder
+
+
+def decoded(tile: NDArray[np.uint16], coder: Coder | None = None) -> NDArray[np.uint16]:
+    found: NDArray[np.uint16] = imagecodecs.jpeg_decode((coder or Coder.of(tile)).encode(tile))
+    return found.reshape(tile.shape)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 3]), st.integers(0, 16), st.integers(0, 2**32 - 1)
+)
+def test_every_sample_comes_back(height: int, width: int, colors: int, bits: int, seed: int) -> None:
+    """libjpeg-turbo decodes what was encoded, whatever the size and the number of bits that samples differ in."""
+    samples = np.random.default_rng(seed).integers(0, 2**bits, (height, width, colors)).astype(np.uint16)
+    np.testing.assert_array_equal(decoded(samples), samples)
+
+
+def test_the_largest_difference() -> None:
+    """A difference of half the range has 16 bits and none beside its code."""
+    tile = (np.indices((16, 16)).sum(0) % 2 * 32768).astype(np.uint16)[..., None].repeat(3, 2)
+    np.testing.assert_array_equal(decoded(tile), tile)
+
+
+def test_a_coder_is_good_for_other_pictures() -> None:
+    """Sizes of differences that a picture did not have still have codes."""
+    plain = Coder.of(np.full((64, 64, 3), 100, np.uint16))
+    rough = np.random.default_rng(0).integers(0, 65536, (64, 64, 3)).astype(np.uint16)
+    np.testing.assert_array_equal(decoded(rough, plain), rough)
+
+
+def test_another_decoder() -> None:
+    """The decoder of the JPEG group's lossless processes agrees (imagecodecs' jpegsof3), with bytes of 255 within."""
+    tile = np.random.default_rng(1).normal(30000, 300, (128, 200, 3)).astype(np.uint16)
+    data = Coder.of(tile).encode(tile)
+    assert b"\xff\x00" in data
+    np.testing.assert_array_equal(imagecodecs.jpegsof3_decode(data), tile)
+
+
+def test_as_small_as_by_a_library() -> None:
+    """Within a hundredth of libjpeg-turbo's optimal codes for the tile."""
+    tile = np.random.default_rng(2).normal(30000, 90, (256, 256, 3)).astype(np.uint16)
+    best = imagecodecs.jpeg_encode(tile, lossless=True, predictor=1, bitspersample=16)
+    assert len(Coder.of(tile).encode(tile)) < 1.01 * len(best)
+
+
+@pytest.mark.parametrize("kind", ["even", "one", "fibonacci", "none"])
+def test_codes_fit(kind: str) -> None:
+    """No code has more than JPEG's 16 bits, and Kraft's sum leaves room for the one that is not used."""
+    counts = {
+        "even": np.ones(17, np.int64),
+        "one": np.eye(17, dtype=np.int64)[3] * 10**6,
+        "fibonacci": np.array([round(1.618**i) for i in range(17)]),
+        "none": np.zeros(17, np.int64),
+    }[kind]
+    lengths = ljpeg.code_lengths(counts)
+    assert max(lengths) <= 16
+    assert sum(2.0**-bits for bits in lengths) < 1
