@@ -1,4 +1,4 @@
-"""Lossless JPEG: every sample comes back, by libraries that others wrote; codes as long as their frequency asks for."""
+"""Lossless JPEG: every sample comes back by decoders that others wrote, and files are as small as theirs."""
 
 import imagecodecs
 import numpy as np
@@ -40,7 +40,7 @@ def test_a_coder_is_good_for_other_pictures() -> None:
 
 
 def test_another_decoder() -> None:
-    """The decoder of the JPEG group's lossless processes agrees (imagecodecs' jpegsof3), with bytes of 255 within."""
+    """One that knows lossless JPEG alone (imagecodecs' jpegsof3) agrees, with bytes of 255 within."""
     tile = np.random.default_rng(1).normal(30000, 300, (128, 200, 3)).astype(np.uint16)
     data = Coder.of(tile).encode(tile)
     assert b"\xff\x00" in data
