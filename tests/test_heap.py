@@ -28,3 +28,29 @@ def test_freed_memory_is_used_again() -> None:
         faults[mode], pages[mode] = map(int, done.stdout.split())
     assert faults["keep"] < 0.6 * faults["leave"]
     assert pages["keep"] < pages["leave"] + 64e6 / 4096
+
+
+NESTED = """
+from pathlib import Path
+from debayes import heap
+import torch
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+before = megabytes()
+with heap.keep():
+    with heap.keep():
+        torch.ones(100_000_000)
+    inner = megabytes()
+print(inner - before, megabytes() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc needs to be told")
+def test_the_outermost_block_counts() -> None:
+    """400 MB are still there after a block inside another, and given back after that one."""
+    done = subprocess.run([sys.executable, "-c", NESTED], check=True, capture_output=True, text=True)
+    inner, after = map(float, done.stdout.split())
+    assert inner > 350
+    assert after < 100
