@@ -49,10 +49,13 @@ def test_plan(folder: Path) -> None:
     assert {job.target.parent for job in jobs} == {folder, folder / "below"}
     (folder / "a-debayes.dng").touch()
     (folder / "a.nef").touch()
+    (folder / "._a.nef").touch()  # as macOS leaves them
+    (folder / ".trash").mkdir()
+    (folder / ".trash" / "t.nef").touch()
     elsewhere = batch.plan([folder], folder / "out", ".jpg")
     names = {str(job.target.relative_to(folder / "out")) for job in elsewhere}
     assert {"a-dng-debayes.jpg", "a-nef-debayes.jpg", "below/c-debayes.jpg"} <= names
-    assert not any("debayes-debayes" in name for name in names)
+    assert not any("debayes-debayes" in name or name.startswith(".") for name in names)
 
 
 def test_folders_with_the_same_names(folder: Path, source: Path) -> None:

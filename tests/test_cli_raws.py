@@ -58,6 +58,7 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     [
         (("develop", "{shot}", "--to", "gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
         (("develop", "{shot}", "--space", "adobe"), "srgb or p3, not 'adobe'"),
+        (("develop", "{shot}", "-o", "{shot}.jpg"), "--output is a folder, not a file like"),
         (("develop", "{shot}", "--space", "p3"), "for rendered pictures"),
         (("develop", "{shot}", "--pattern", "rgbw"), "one of RGGB"),
         (("develop", "{shot}", "-o", "{photo}"), "is a file: give a folder"),

@@ -101,6 +101,7 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         315: ifd.text("José, an author"),
         50706: ifd.Entry(1, bytes((1, 4, 0, 0))),
         50721: ifd.Entry(10, struct.pack(">18i", *(v for x in range(1, 10) for v in (x * x, 10)))),
+        50708: ifd.text("Maker Model (Pro)"),
         50936: ifd.text("a profile"),
         50829: ifd.Entry(4, struct.pack(">4I", 1, 1, 9, 9)),
         33434: ifd.rational(order, 0.5),
@@ -114,6 +115,7 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     back = ifd.read(path.read_bytes())
     assert back is not None and back.order == order
     assert back.find(315) == ("José, an author",) and back.find(50936) == ("a profile",)
+    assert back.find(50708) == ("Maker Model (Pro)",)
     assert back.find(50721) == tuple(x * x / 10 for x in range(1, 10))
     assert 50829 not in back.images[0]
     assert back.exif[37500] == exif[37500] and back.exif[34855] == exif[34855]

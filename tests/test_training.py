@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from skimage import data
 
-from debayes import baselines, evaluation, image, lifting, training, weights
+from debayes import baselines, evaluation, image, training, weights
 from debayes.model import Config, Network, Residual
 from debayes.recipe import Data, Loss, Noise, Optimizer, Recipe
 from debayes.team import Team
@@ -299,18 +299,6 @@ def test_start_from_weights(pictures: Path, tmp_path: Path) -> None:
         training.train(other, tmp_path / "third", root=pictures)
     with pytest.raises(ValueError, match=r"starts from nowhere\.safetensors, which is not there"):
         training.train(replace(plan, start="nowhere.safetensors"), tmp_path / "fourth", root=pictures)
-
-
-def test_start_from_weights_with_a_level_more(pictures: Path, tmp_path: Path) -> None:
-    """A network may start from one with a level more, as `lifting.lift` leaves it, and have more blocks."""
-    deep = Config(widths=(8, 12, 16), blocks=1, bottom_blocks=1, tail=4, tail_blocks=0)
-    first = training.train(replace(recipe(steps=2), network=deep), tmp_path / "first", root=pictures)
-    flat = Config(widths=(8, 12), blocks=2, bottom_blocks=3, tail=4, tail_blocks=0)
-    plan = replace(recipe(steps=1, rate=0.0), start=str(first), network=flat)
-    second = weights.load(training.train(plan, tmp_path / "second", root=pictures))
-    lifted = lifting.lift(weights.load(first))
-    mosaic = torch.rand(1, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(second(mosaic).loc, lifted(mosaic).loc)
 
 
 def test_start_from_weights_with_fewer_blocks(pictures: Path, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ WHITE = 65535
 _KEPT = (
     *(270, 271, 272, 306, 315, 33432, 700, 33723),  # words about picture, camera, date, author, rights; XMP, IPTC
     *(50721, 50722, 50723, 50724, 50725, 50726, 50727),  # colour matrices, calibrations, analog balance
-    *(50778, 50779, 50827, 50735),  # illuminants, names, serial number
+    *(50778, 50779, 50827, 50735),  # illuminants, file name, serial number
+    *(50708, 50709),  # the camera's names, by which converters find its colour profile
     *(50931, 50932, 50936, 50938, 50939, 50940, 50941, 50942, 50964, 50965, 50981, 50982),  # the colour profile
     *(51008, 51009, 51022),  # lists of corrections, the lens's among them
 )
@@ -198,7 +199,8 @@ def _describe(raw: Raw, profile: Profile | None) -> _Tags:
         tags.words(271, maker)
     if 272 not in kept and raw.camera:
         tags.words(272, model or maker)
-    tags.words(50708, raw.camera or "unknown camera")
+    if 50708 not in kept:
+        tags.words(50708, raw.camera or "unknown camera")
     tags.numbers(274, "H", (raw.orientation,))
     if 50721 not in kept:
         tags.fractions(50721, "i", raw.matrix.flatten().tolist())

@@ -105,6 +105,8 @@ def develop(
         raise ValueError("--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg")
     if pattern is not None:
         cfa.check_pattern(pattern.upper())
+    if output is not None and output.suffix.lower() in darkroom.FORMATS.values() and not output.exists():
+        raise ValueError(f"--output is a folder, not a file like {output}: each picture has the name of its raw")
     place = find_device(device)
     plan = batch.plan(photos, output, darkroom.FORMATS[to])
     if output is not None:

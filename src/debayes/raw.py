@@ -150,8 +150,12 @@ def read(
 
 
 def find(folder: Path) -> list[Path]:
-    """The raw files of a folder and of those below it, in order of name, by their endings."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+    """The raw files of a folder and of those below it, in order of name, by their endings.
+
+    Hidden ones are left out, such as those in which macOS keeps what other systems have no place for.
+    """
+    found = (p for p in folder.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
+    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(folder).parts))
 
 
 @contextmanager

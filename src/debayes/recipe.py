@@ -134,8 +134,7 @@ class Recipe:
     optimizer: Optimizer = field(default_factory=Optimizer)
     start: str = ""
     """A weight file or shipped name to start from; empty for fresh weights. Its stacks may have fewer blocks than
-    those of `network`: the others do nothing at first. Of one with a level more, the lowest is left out, and the
-    blocks of the one above it are the bottom (`lifting`). What was pruned needs its `network.hidden`."""
+    those of `network`: the others do nothing at first. What was pruned needs its `network.hidden`."""
 
     def __post_init__(self) -> None:
         data, noise, loss, optimizer = self.data, self.noise, self.loss, self.optimizer

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch._dynamo import mark_static_address
 
-from debayes import centring, data, files, image, judging, lifting, loss, tiles, weights
+from debayes import centring, data, files, image, judging, loss, tiles, weights
 from debayes.model import Config, Network, blocks, to_channels_last
 from debayes.muon import Muon, filter_banks
 from debayes.nig import NormalInverseGamma
@@ -289,8 +289,7 @@ def train(
 
 def _start_from(model: str, network: Network) -> None:
     """Give a network the weights of another, which may have fewer blocks: those more at the ends of its stacks do
-    nothing before they learn; or a level more, which is left out. What `calibration` made of the other's doubt is
-    learnt anew."""
+    nothing before they learn. What `calibration` made of the other's doubt is learnt anew."""
     try:
         weights.locate(model)
     except ValueError:
@@ -299,8 +298,6 @@ def _start_from(model: str, network: Network) -> None:
             'nothing with --set start=""'
         ) from None
     start = weights.load(model, calibrated=False)
-    if len(start.config.widths) == len(network.config.widths) + 1:
-        start = lifting.lift(start)
     given, wanted = start.state_dict(), network.state_dict()
     new = tuple(f"{name}." for name in set(blocks(network)) - set(blocks(start)))
     alike = {name for name in wanted if not name.startswith(new)} == set(given)
