@@ -1,4 +1,4 @@
-"""Memory that is kept while it is needed again and again: tile after tile takes the same blocks.
+"""Memory that is kept while it is needed again and again: tile after tile, file after file takes the same blocks.
 
 glibc gives large blocks back to the system at once and asks for them again, and the system clears every page of
 them each time: a third of the time of a network on a CPU. Other allocators do not have this habit.
