@@ -361,3 +361,13 @@ def test_describe(shot: Path) -> None:
     assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
     assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
     assert facts["estimated_seconds"] >= 0
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 6])
+def test_preview(step: int) -> None:
+    """Of a picture of plain squares, each becomes one pixel, whatever is left over at its borders."""
+    squares = np.random.default_rng(0).integers(0, 65536, (40, 50, 3)).astype(np.uint16)
+    counts = np.pad(squares.repeat(step, 0).repeat(step, 1), ((0, step - 1), (0, step - 1), (0, 0)))
+    raw = shoot(torch.zeros(3, 8, 8), 400)
+    expected = darkroom._render(squares, raw, 0.0, "srgb", 8)
+    np.testing.assert_allclose(darkroom._preview(counts, raw, 0.0, step).astype(int), expected, atol=1)

@@ -308,7 +308,7 @@ def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
 
 
 def _preview(counts: Any, raw: Raw, stops: float, step: int) -> Any:
-    """A small picture to look at, of linear counts averaged over step x step pixels, or two rows of them."""
+    """A small picture to look at, of linear counts: each pixel the mean of two rows of step x step of them."""
     step = min(step, *counts.shape[:2])
     height, width = (size // step for size in counts.shape[:2])
     rows = min(step, 2)

@@ -33,14 +33,14 @@ def keep() -> Iterator[None]:
     if library is None:
         yield
         return
-    _enter(library, 1)
+    _count(library, 1)
     try:
         yield
     finally:
-        _enter(library, -1)
+        _count(library, -1)
 
 
-def _enter(library: Any, step: int) -> None:
+def _count(library: Any, step: int) -> None:
     """Count a block that opens or closes; the first and the last change the library's habits."""
     global _open
     with _lock:
