@@ -55,8 +55,8 @@ class Balance:
             rows = np.arange(top + y, top + y + 2 * seen.shape[0], 2) // CELL
             columns = np.arange(left + x, left + x + 2 * seen.shape[1], 2) // CELL
             place = (i, slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1))
-            self._sum[place] += _sums(difference.numpy(), rows, columns)
-            self._count[place] += _sums(weight.numpy(), rows, columns)
+            self._sum[place] += _sums(difference, rows, columns)
+            self._count[place] += _sums(weight, rows, columns)
         self._compare(picture, pattern, top, left)
 
     def _compare(self, picture: Float[Tensor, "3 h w"], pattern: str, top: int, left: int) -> None:
@@ -133,11 +133,10 @@ def _between(places: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
     return low, high, position - first
 
 
-def _sums(values: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sums(values: Float[Tensor, "h w"], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sums over the cells whose numbers are given for each row and column, in order."""
+    down = values.new_zeros(rows[-1] - rows[0] + 1, len(columns))
+    down.index_add_(0, torch.from_numpy(rows - rows[0]), values)
     first = np.searchsorted(columns, np.arange(columns[0], columns[-1] + 1))
-    across = np.add.reduceat(values, first, axis=1)
-    sums: NDArray[np.float64] = np.add.reduceat(
-        across, np.searchsorted(rows, np.arange(rows[0], rows[-1] + 1)), axis=0, dtype=np.float64
-    )
+    sums: NDArray[np.float64] = np.add.reduceat(down.numpy(), first, axis=1, dtype=np.float64)
     return sums

@@ -45,6 +45,8 @@ def decode_mean(
     mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]
 ) -> Float[Tensor, "*shape"]:
     """The mean of decoded values from mean and variance of encoded ones; exact above black, where it squares."""
-    span = (1 + offset).sqrt() - offset.sqrt()
-    above = mean.clamp_min(0).sign_()  # 1 above black, else 0: sooner than a comparison
-    return decode(mean, offset).addcmul_(variance, above.mul_(span.square()))
+    root = offset.sqrt()
+    span = (1 + offset).sqrt() - root
+    above = mean.clamp_min(0)
+    squares = above.sign().mul_(variance).addcmul_(above, above)  # no variance below black: sooner than a comparison
+    return squares.mul_(span.square()).addcmul_(mean, 2 * root * span)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, UInt16
 from torch import Tensor
 
@@ -281,7 +280,7 @@ def _report(progress: Progress | None, start: float, part: float) -> Progress | 
 def _quantise(picture: Float[Tensor, "3 h w"], black: int) -> UInt16[Tensor, "h w 3"]:
     """The counts of linear colours, in the order in which a file has them."""
     counts = picture * (dng.WHITE - black)
-    return counts.add_(black).clamp_(0, dng.WHITE).round_().permute(1, 2, 0).to(torch.uint16)
+    return counts.add_(black + 0.5).clamp_(0, dng.WHITE).permute(1, 2, 0).to(torch.uint16)  # which cuts off
 
 
 def _linear(counts: UInt16[Tensor, "h w 3"], black: int) -> Float[Tensor, "3 h w"]:
@@ -311,13 +310,11 @@ def _preview(counts: Any, raw: Raw, stops: float, step: int) -> Any:
     """A small picture to look at, of linear counts: each pixel the mean of two rows of step x step of them."""
     step = min(step, *counts.shape[:2])
     height, width = (size // step for size in counts.shape[:2])
-    rows = min(step, 2)
+    taken = counts[: height * step, : width * step].reshape(height, step, width * step, 3)[:, :: -(-step // 2)]
     small = np.empty((height, width, 3), np.uint16)
-    many = max(1, STRIP // rows)
-    taken = counts[: height * step, : width * step].reshape(height, step, width * step, 3)[:, :: -(-step // rows)]
-    for row in range(0, height, many):
-        part = torch.from_numpy(taken[row : row + many]).flatten(0, 1).float()
-        small[row : row + many] = F.avg_pool2d(part.permute(2, 0, 1), (rows, step)).permute(1, 2, 0).numpy()
+    for rows in strips(height):
+        part = torch.from_numpy(taken[rows]).float().mean(1)  # of two rows, or of one that is all there is
+        small[rows] = part.view(-1, width, step, 3).mean(2).numpy()
     return _render(small, raw, stops, "srgb", 8)
 
 

@@ -19,7 +19,7 @@ from debayes.restoration import Runner, restore_tiles
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
 # cache; an even number. Of tiles more, as each strip takes many small steps there.
 STRIP = 32
-TILE_STRIP = 256
+TILE_STRIP = 512
 
 # Photosites from this share of saturation on are blown.
 BLOWN = 0.999

@@ -3,6 +3,9 @@
 The layout is the one that Adobe's own files have: a preview in the first directory, beside everything that
 describes the camera and the shot, and the picture itself in a directory below it. Lossless JPEG is the compression
 that every reader of DNG knows.
+
+Linear pictures are stored along a curve, as many cameras store theirs, with a table that makes them linear again:
+their steps grow with brightness as photon noise does, and stay far below it. That takes a third of the bytes less.
 """
 
 import os
@@ -16,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import UInt8, UInt16
 from numpy.typing import NDArray
 
-from debayes import heap, ifd, ljpeg, metadata
+from debayes import bridge, heap, ifd, ljpeg, metadata
 from debayes.files import replace
 from debayes.profile import Profile
 from debayes.raw import Raw
@@ -29,6 +33,13 @@ TILE = 512
 
 LINEAR_RAW, FILTER_ARRAY, LOSSLESS_JPEG = 34892, 32803, 7
 WHITE = 65535
+
+# How many steps a linear picture is stored in, and the offset of their curve: at black, where they are the least, they
+# are just above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
+STEPS, OFFSET = 4096, 1.2e-3
+
+# Every so many rows of a picture are looked at before it is compressed.
+LOOK = 16
 
 # Tags of IFD0 that are the photographer's or the maker's, and travel as they are.
 _KEPT = (
@@ -80,6 +91,7 @@ def write(
     """
     height, width = picture.shape[:2]
     below = _Tags([])
+    below.numbers(50712, "H", LINEAR.tolist())
     below.numbers(50714, "H", (0, 0, 0))  # with another black RawTherapee 5.9 and darktable 4.2 are too bright
     below.numbers(50717, "I", (WHITE,) * 3)
     top, start, rows, columns = raw.crop or (0, 0, height, width)
@@ -227,22 +239,34 @@ def _as_stored(tag: int, entry: ifd.Entry, order: ifd.Order) -> Tag:
     return tag, ifd.CODES[entry.kind], count, values if count > 1 else values[0], True
 
 
+def _curve() -> tuple[UInt16[np.ndarray, " n"], UInt16[np.ndarray, " m"]]:
+    """The step of every linear count, and the linear count of every step."""
+    offset = torch.tensor(OFFSET, dtype=torch.float64)
+    counts = bridge.decode(torch.arange(STEPS).double() / (STEPS - 1), offset) * WHITE
+    steps = bridge.encode(torch.arange(WHITE + 1).double() / WHITE, offset) * (STEPS - 1)
+    found, linear = (values.round().numpy().astype(np.uint16) for values in (steps, counts))
+    return found, linear
+
+
+STEP, LINEAR = _curve()
+
+
 def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
-    """The tiles of a picture in reading order, each a lossless JPEG; the last ones repeat the border.
+    """The tiles of a linear picture in reading order, each a lossless JPEG of steps; the last ones repeat the border.
 
     A picture narrower than a tile is one piece: LibRaw expects that a tile is no wider than the picture.
     """
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)
-    coder = ljpeg.Coder.of(picture)
+    coder = ljpeg.Coder.of(STEP.take(picture[::LOOK]))
 
     def encode(place: tuple[int, int]) -> bytes:
         row, column = place
-        part = picture[row : row + rows, column : column + columns]
+        part = STEP.take(picture[row : row + rows, column : column + columns])
         if part.shape[:2] != (rows, columns):
             lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
             part = np.pad(part, lack, mode="edge")
-        return coder.encode(np.ascontiguousarray(part))
+        return coder.encode(part)
 
     # NumPy does not hold the interpreter while it works on a tile
     with heap.keep(), ThreadPoolExecutor(os.cpu_count()) as threads:

@@ -18,9 +18,6 @@ SIZES = 17
 # A size is taken to be no rarer than this, seen or not, so that each has a code and none has more than 16 bits.
 RAREST = 1 / 1024
 
-# Every so many rows are looked at to know how often each size comes up.
-LOOK = 16
-
 # Low bits of an entry of the table, for how many bits it has; the bits are above.
 _LENGTH = np.uint64(6)
 _MASK = np.uint64(63)
@@ -36,9 +33,9 @@ class Coder:
     """For each difference its code and bits, and below them how many these are."""
 
     @classmethod
-    def of(cls, picture: UInt16[np.ndarray, "h w c"]) -> "Coder":
-        """One for a picture, or for others like it."""
-        sizes = np.bincount(_SIZE[_differences(picture[::LOOK])], minlength=SIZES)
+    def of(cls, rows: UInt16[np.ndarray, "h w c"]) -> "Coder":
+        """One for a picture of such rows; a few of its own are enough to know how often each size comes up."""
+        sizes = np.bincount(_SIZE[_differences(rows)], minlength=SIZES)
         lengths = code_lengths(sizes)
         codes, wide = _canonical(lengths), np.array(lengths, np.uint64)
         entry = codes[_SIZE] << _EXTRA | _BITS

@@ -14,7 +14,6 @@ from math import log, nan, pi, tau
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import stdtr, stdtrit
 from torch import Tensor
 from torch.distributions import StudentT
 
@@ -126,6 +125,8 @@ class NormalInverseGamma:
         check_level(level)
         marginal = self.predictive()
         # each degree of freedom once: calibrated networks have one for each colour
+        from scipy.special import stdtrit  # here, as it takes as long to load as a quarter of PyTorch
+
         degrees, places = np.unique(marginal.df.detach().cpu().double().numpy(), return_inverse=True)
         quantile = np.asarray(stdtrit(degrees, 0.5 + level / 2)[places]).reshape(tuple(marginal.df.shape))
         half = torch.from_numpy(quantile).to(self.loc) * marginal.scale
@@ -135,6 +136,8 @@ class NormalInverseGamma:
         """The level of the smallest central interval that holds z: uniform between 0 and 1 for a true posterior."""
         marginal = self.predictive()
         distance = ((z - self.loc).abs() / marginal.scale).detach().cpu().double().numpy()
+        from scipy.special import stdtr
+
         below = stdtr(marginal.df.detach().cpu().double().numpy(), distance)
         return torch.from_numpy(np.asarray(2 * below - 1)).to(self.loc)
 
