@@ -54,6 +54,26 @@ def test_engines_agree_with_the_network(config: str, name: str) -> None:
     assert_close(restoration.restore(prepared(network, name), mosaic, "GBRG", tile=48), right, 1e-4)
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_bands_are_the_tile(monkeypatch: pytest.MonkeyPatch, ensemble: bool) -> None:
+    """What an engine gives band by band covers every tile once, from the top, and is what the network gives at
+    once; of an ensemble tiles come whole."""
+    monkeypatch.setattr(stages, "STRIP", 8)
+    network, mosaic = untrained(CONFIGS["two levels"]), noisy(1, 75, 118)
+    right = restoration.restore(network, mosaic, tile=48, ensemble=ensemble)
+    eager = prepared(network, "eager")
+    covered, pieces = torch.zeros(75, 118), 0
+    for rows, columns, part in restoration.restore_tiles(eager, mosaic, tile=48, ensemble=ensemble):
+        assert rows.start == 0 or bool((covered[: rows.start, columns] == 1).all())
+        covered[rows, columns] += 1
+        pieces += 1
+        assert_close(part, right.map(lambda t, place=(..., rows, columns): t[place]), 1e-4)
+    assert bool((covered == 1).all())
+    assert pieces == (
+        6 if ensemble else 18
+    )  # two rows of three tiles, of 37 or 38 photosites: three bands of 16 each
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_shipped_network_agrees(name: str) -> None:
     """The same for trained weights, the doubt too, where tiles are cut inside the receptive field."""

@@ -16,7 +16,6 @@ from debayes import adaptation, cfa, color, dng, files, image, maps, metadata, w
 from debayes import raw as raws
 from debayes.balance import Balance
 from debayes.development import (
-    STRIP,
     Progress,
     check_strength,
     develop_tiles,

@@ -17,7 +17,7 @@ from debayes.raw import Raw
 from debayes.restoration import Runner, restore_tiles
 
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
-# cache; an even number. Of tiles more, as each strip takes many small steps there.
+# cache; an even number. Of tiles at most so many, as each strip takes many small steps there.
 STRIP = 32
 TILE_STRIP = 512
 

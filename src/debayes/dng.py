@@ -34,8 +34,8 @@ TILE = 512
 LINEAR_RAW, FILTER_ARRAY, LOSSLESS_JPEG = 34892, 32803, 7
 WHITE = 65535
 
-# How many steps a linear picture is stored in, and the offset of their curve: at black, where they are the least, they
-# are just above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
+# How many steps a linear picture is stored in, and the offset of their curve: at black, where they are the least,
+# they are just above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
 STEPS, OFFSET = 4096, 1.2e-3
 
 # Every so many rows of a picture are looked at before it is compressed.
@@ -252,9 +252,10 @@ STEP, LINEAR = _curve()
 
 
 def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
-    """The tiles of a linear picture in reading order, each a lossless JPEG of steps; the last ones repeat the border.
+    """The tiles of a linear picture in reading order, each a lossless JPEG of steps.
 
-    A picture narrower than a tile is one piece: LibRaw expects that a tile is no wider than the picture.
+    The last ones repeat the border. A picture narrower than a tile is one piece: LibRaw expects that a tile is no
+    wider than the picture.
     """
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from debayes import cfa, exchange, graph, recording, replay
-from debayes.model import Config, Network, to_channels_last
+from debayes.model import MAPS, Config, Network, to_channels_last
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
 
@@ -31,7 +31,7 @@ class Engine:
     network: Network
     """What is run."""
     run: Run
-    """From mosaics (b, 1, h, w), on the network's device, to the posterior of some rows and columns."""
+    """From mosaics (b, 1, h, w), on the network's device, to the posterior of some rows and columns, in bands."""
 
     @property
     def config(self) -> Config:
@@ -50,6 +50,15 @@ class Engine:
 
     def inside(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> NormalInverseGamma:
         """The posterior of some rows and columns of a mosaic, not too near to its border."""
+        bands = list(self.run(mosaic, rows, columns))
+        if len(bands) == 1:
+            return bands[0]
+        if not self.has_heads:
+            return NormalInverseGamma.of_mean(torch.cat([band.loc for band in bands], 2))
+        return NormalInverseGamma(*(torch.cat([getattr(band, name) for band in bands], 2) for name in MAPS))
+
+    def bands(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> Iterable[NormalInverseGamma]:
+        """The same in bands of rows, from the top, as they are done."""
         return self.run(mosaic, rows, columns)
 
 
@@ -214,7 +223,7 @@ def _eager(network: Network) -> Run:
     """PyTorch, in stages if it is a U-Net."""
     if network.config.architecture == "unet":
         return stage(network, lambda module, *_: module)
-    return network.inside
+    return network.bands
 
 
 def _half(network: Network) -> Run:
@@ -249,10 +258,10 @@ def _in_ncnn(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
 def _whole(network: Network, body: Callable[..., Any]) -> Run:
     """A body on all of the window, the heads on what is asked for."""
 
-    def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
+    def run(mosaic: Tensor, rows: slice, columns: slice) -> tuple[NormalInverseGamma]:
         base = cfa.interpolate(mosaic)
         maps = body(cfa.pack(mosaic) - 0.5, base - 0.5)
-        return network.posterior(base[..., rows, columns], maps[..., rows, columns])
+        return (network.posterior(base[..., rows, columns], maps[..., rows, columns]),)
 
     return run
 
@@ -297,7 +306,7 @@ def _named(maps: Iterable[Tensor]) -> NormalInverseGamma:
 
 def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:
     """For what gives a posterior of all pixels."""
-    return lambda mosaic, rows, columns: run(mosaic).map(lambda t: t[..., rows, columns])
+    return lambda mosaic, rows, columns: (run(mosaic).map(lambda t: t[..., rows, columns]),)
 
 
 def _fused(network: Network) -> Callable[[Tensor], NormalInverseGamma]:
@@ -331,9 +340,9 @@ def _recorded(network: Network) -> Run:
     body = replay.build(steps, dtype, merged=True, own=own, ended=end is None)
     if end is None:
         play = recording.record(torch.compile(_with_heads(network, body, len(steps.inputs)), dynamic=False))
-        return lambda mosaic, rows, columns: play(mosaic).map(lambda t: _copy(t[..., rows, columns]))
+        return lambda mosaic, rows, columns: (play(mosaic).map(lambda t: _copy(t[..., rows, columns])),)
     begin = recording.record(torch.compile(lambda mosaic: body(cfa.pack(mosaic) - 0.5), dynamic=False))
-    return lambda mosaic, rows, columns: NormalInverseGamma.of_mean(end(begin(mosaic), mosaic, rows, columns))
+    return lambda mosaic, rows, columns: (NormalInverseGamma.of_mean(end(begin(mosaic), mosaic, rows, columns)),)
 
 
 def _copy(map_: Tensor) -> Tensor:

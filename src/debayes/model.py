@@ -166,6 +166,10 @@ class Network(nn.Module):
         posterior: NormalInverseGamma = self(mosaic)
         return posterior.map(lambda t: t[..., rows, columns])
 
+    def bands(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> tuple[NormalInverseGamma]:
+        """The same as the one band that it is; an `engine.Engine` may give several."""
+        return (self.inside(mosaic, rows, columns),)
+
     def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b c h w"]) -> NormalInverseGamma:
         """What the body's maps mean: a residual over the interpolated mosaic, and the three other parameters."""
         if not self.has_heads:
@@ -176,7 +180,7 @@ class Network(nn.Module):
         concentration = 2 + FLOOR + (self.config.concentration - 2) * F.softplus(concentration + ONE)
         variance = VARIANCE_FLOOR + F.softplus(variance + START)
         return NormalInverseGamma(
-            base.float() + residual,
+            residual + base.float(),  # laid out as the other maps are
             FLOOR + self.config.count * F.softplus(count + ONE),
             concentration,
             variance * (concentration - 1),

@@ -124,9 +124,9 @@ class NormalInverseGamma:
         """Low and high end of the central interval that holds z with probability `level`."""
         check_level(level)
         marginal = self.predictive()
-        # each degree of freedom once: calibrated networks have one for each colour
-        from scipy.special import stdtrit  # here, as it takes as long to load as a quarter of PyTorch
+        from scipy.special import stdtrit  # here, as it takes a quarter as long to load as PyTorch
 
+        # each degree of freedom once: calibrated networks have one for each colour
         degrees, places = np.unique(marginal.df.detach().cpu().double().numpy(), return_inverse=True)
         quantile = np.asarray(stdtrit(degrees, 0.5 + level / 2)[places]).reshape(tuple(marginal.df.shape))
         half = torch.from_numpy(quantile).to(self.loc) * marginal.scale

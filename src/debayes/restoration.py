@@ -8,7 +8,7 @@ own grid, so the tiles equal the whole picture to float rounding. All windows of
 The mosaic goes to the network's device once, and nothing in the loop waits for it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,6 +44,7 @@ class Runner(Protocol):
     @property
     def has_heads(self) -> bool: ...
     def inside(self, mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma: ...
+    def bands(self, mosaic: Tensor, rows: slice, columns: slice) -> Iterable[NormalInverseGamma]: ...
 
 
 def restore(
@@ -91,7 +92,10 @@ def restore_tiles(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
-    """The same as `restore`, tile by tile in reading order: (rows, columns, their posterior)."""
+    """The same as `restore`, piece by piece: (rows, columns, their posterior).
+
+    Pieces are tiles in reading order, or bands of them from the top, if the network gives such.
+    """
     _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
     return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
@@ -276,21 +280,26 @@ def _tiles(
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
     pieces = (_split(height, sides[0]), _split(width, sides[1]))
-    turned = [_turn(network.config, symmetry, pattern, pieces, (height, width)) for symmetry in symmetries]
+    turned = [(*_turn(network.config, s, pattern, pieces, (height, width)), s) for s in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done / total)
+
     with heap.keep() if network.device.type == "cpu" else nullcontext():
         for i, rows in enumerate(pieces[0]):
-            bring([row_windows[i] for row_windows, _ in turned])
+            bring([row_windows[i] for row_windows, _, _ in turned])
             for j, columns in enumerate(pieces[1]):
-                posteriors = []
-                for symmetry, (row_windows, column_windows) in zip(symmetries, turned, strict=True):
-                    posteriors.append(_restore_tile(network, flat, row_windows[i], column_windows[j], symmetry))
-                    done += 1
-                    if progress is not None:
-                        progress(done / total)
-                confirm()
-                merged = posteriors[0] if len(posteriors) == 1 else nig.merge(posteriors)
-                yield rows, columns, merged.map(lambda t: t.view(*batch, *t.shape[1:]))
+                seen = [(row_windows[i], column_windows[j], s) for row_windows, column_windows, s in turned]
+                top = rows.start
+                for band in _inferred(_restore_tile(network, flat, seen, told)):
+                    confirm()
+                    end = top + band.loc.shape[-2]
+                    yield slice(top, end), columns, band.map(lambda t: t.view(*batch, *t.shape[1:]))
+                    top = end
 
 
 def _split(size: int, tile: int) -> list[slice]:
@@ -360,13 +369,35 @@ def _windows(config: Config, pieces: list[slice], size: int, offset: int, flip: 
     ]
 
 
-@torch.inference_mode()
+def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:
+    """The same, made without gradients; what is done with them in between may have some."""
+    while True:
+        with torch.inference_mode():
+            band = next(bands, None)
+        if band is None:
+            return
+        yield band
+
+
 def _restore_tile(
-    network: Runner, mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry
-) -> NormalInverseGamma:
-    """The posterior of the pixels of a tile, computed through a symmetry."""
+    network: Runner, mosaic: Tensor, seen: Sequence[tuple[Window, Window, Symmetry]], told: Callable[[], None]
+) -> Iterator[NormalInverseGamma]:
+    """The posterior of the pixels of a tile, merged over what the symmetries see of it; of one alone, which leaves
+    everything in its place, in the network's bands."""
+    if len(seen) == 1:
+        yield from network.bands(*_window(mosaic, *seen[0]))
+        told()
+        return
+    posteriors = []
+    for rows, columns, symmetry in seen:
+        posteriors.append(network.inside(*_window(mosaic, rows, columns, symmetry)).map(symmetry.undo))
+        told()
+    yield nig.merge(posteriors)
+
+
+def _window(mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry) -> tuple[Tensor, slice, slice]:
+    """What a network is shown of a mosaic through a symmetry, and where in it the tile is."""
     window = columns.take(rows.take(mosaic, 2), 3)
-    crops = (rows.tile, columns.tile)
     if symmetry.transpose:
-        window, crops = window.mT, (columns.tile, rows.tile)
-    return network.inside(window.contiguous(), *crops).map(symmetry.undo)
+        return window.mT.contiguous(), columns.tile, rows.tile
+    return window.contiguous(), rows.tile, columns.tile

@@ -10,7 +10,7 @@ For GPUs, whose matrix units are idle while features are moved, depth to space c
 times the multiplications of one small convolution, and no pass over all features at full resolution.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -20,14 +20,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from debayes import cfa
-from debayes.model import MAPS, Network, UNet
+from debayes.model import Network, UNet
 from debayes.nig import NormalInverseGamma
 
-# What runs a network on a window of photosites: gives the posterior of some rows and columns of it.
-Run = Callable[[Tensor, slice, slice], NormalInverseGamma]
+# What runs a network on a window of photosites: gives the posterior of some rows and columns of it, whole or in
+# bands of rows from the top.
+Run = Callable[[Tensor, slice, slice], Iterable[NormalInverseGamma]]
 
 # Rows of cells that are done at a time at full resolution.
-STRIP = 96
+STRIP = 192
 
 # Channels that the planes get beside the features.
 _LANES = 16
@@ -158,7 +159,7 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
     `build` makes what runs a stage, of the module and of inputs like those it will get.
 
     The way down sees all of it. The less a stage still looks aside, the less it is given, and at full resolution,
-    where a pixel needs most memory, it is given that strip by strip.
+    where a pixel needs most memory, it is given that strip by strip: each is a band of the posterior.
     """
     folded = fold(network)
     planes = torch.zeros(1, 4, network.config.stride, network.config.stride, device=network.device)
@@ -172,7 +173,7 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
         finish = build(folded.tail, x, planes)
     reach, reaches = folded.tail.reach, [climb.reach for climb in folded.climbs if isinstance(climb, Climb)]
 
-    def run(mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
+    def run(mosaic: Tensor, rows: slice, columns: slice) -> Iterator[NormalInverseGamma]:
         planes = cfa.pack(mosaic) - 0.5
         height, width = planes.shape[2:]
         inner = (_halve(rows), _halve(columns))
@@ -189,7 +190,6 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
             x = climbs[level](x, skips.pop()[..., *around])
             x = x[..., *(_within(part, outer) for part, outer in zip(given[level], around, strict=True))]
         down, across = given[0]
-        parts = []
         for start in range(inner[0].start, inner[0].stop, STRIP):
             strip = slice(start, min(start + STRIP, inner[0].stop))
             outer = _grow(strip, reach, height)
@@ -202,10 +202,7 @@ def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
                 slice(top - 2 * outer.start, end - 2 * outer.start),
                 slice(columns.start - 2 * across.start, columns.stop - 2 * across.start),
             )
-            parts.append(network.posterior(base[..., *place], maps[..., *place]))
-        if not network.has_heads:
-            return NormalInverseGamma.of_mean(torch.cat([part.loc for part in parts], 2))
-        return NormalInverseGamma(*(torch.cat([getattr(part, name) for part in parts], 2) for name in MAPS))
+            yield network.posterior(base[..., *place], maps[..., *place])
 
     return run
 
