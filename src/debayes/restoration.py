@@ -1,29 +1,24 @@
 """Restoring one mosaic of any pattern and size, tile by tile, with or without the eight-fold ensemble.
 
-A tile's window of photosites is gathered by index: reflection beyond the border, the alignment to RGGB and the
-symmetries of the ensemble are all choices of indices, so nothing is ever padded or flipped as a whole and the
-memory needed is that of a tile. A window reaches a receptive radius beyond its tile and starts on the network's
-own grid, so the tiles equal the whole picture to float rounding. All windows of a picture have the same size.
-
-The mosaic goes to the network's device once, and nothing in the loop waits for it.
+`windows` says what the network sees for each tile, so that tiles equal the whole picture. The mosaic goes to the
+network's device once, and nothing in the loop waits for it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 from time import monotonic
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from debayes import cfa, heap, nig
+from debayes import cfa, heap, nig, windows
 from debayes.cfa import Symmetry
 from debayes.model import BORDER, MAPS, Config
 from debayes.nig import NormalInverseGamma
+from debayes.windows import Window
 
 # The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
 # at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
@@ -133,7 +128,7 @@ def _start(
 
 def _bring(
     mosaic: Tensor, device: torch.device
-) -> tuple[Tensor, Callable[[Sequence["Window"]], None], Callable[[], None]]:
+) -> tuple[Tensor, Callable[[Sequence[Window]], None], Callable[[], None]]:
     """The mosaic on the network's device, what sees to it that the rows of some windows are there, and what raises
     if they hold values that are no numbers.
 
@@ -144,14 +139,14 @@ def _bring(
         confirm = _check_numbers(here)
         if not here.is_cuda:
             confirm()
-        return here, lambda windows: None, confirm
+        return here, lambda _: None, confirm
     here = torch.empty(mosaic.shape, device=device)
     pinned = torch.empty(mosaic.shape, pin_memory=True)
     brought = 0
 
-    def bring(windows: Sequence[Window]) -> None:
+    def bring(seen: Sequence[Window]) -> None:
         nonlocal brought
-        row = max(int(window.index().max()) for window in windows) + 1
+        row = max(int(window.index().max()) for window in seen) + 1
         if row > brought:
             part = (..., slice(brought, row), slice(None))
             pinned[part] = mosaic[part]
@@ -270,7 +265,7 @@ def _assemble(
 def _tiles(
     network: Runner,
     mosaic: Tensor,
-    bring: Callable[[Sequence["Window"]], None],
+    bring: Callable[[Sequence[Window]], None],
     confirm: Callable[[], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
@@ -279,8 +274,8 @@ def _tiles(
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
-    pieces = (_split(height, sides[0]), _split(width, sides[1]))
-    turned = [(*_turn(network.config, s, pattern, pieces, (height, width)), s) for s in symmetries]
+    pieces = (windows.split(height, sides[0]), windows.split(width, sides[1]))
+    turned = [(*windows.turn(network.config, s, pattern, pieces, (height, width)), s) for s in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
 
     def told() -> None:
@@ -302,73 +297,6 @@ def _tiles(
                     top = end
 
 
-def _split(size: int, tile: int) -> list[slice]:
-    """Equal pieces of at most `tile`: no sliver at the end."""
-    pieces = -(-size // tile)
-    ends = [size * i // pieces for i in range(pieces + 1)]
-    return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
-@dataclass(frozen=True)
-class Window:
-    """The photosites along one axis that a network sees for a tile."""
-
-    first: int
-    """Where it starts, from the border of the mosaic; outside of it photosites are reflected."""
-    length: int
-    size: int
-    """Photosites of the mosaic."""
-    flip: bool
-    """Whether it is counted from the other end."""
-    tile: slice
-    """Where in the window the tile is."""
-
-    def index(self, device: torch.device | None = None) -> Int[Tensor, " n"]:
-        """Its photosites, as indices into the mosaic."""
-        index = cfa.reflect(torch.arange(self.first, self.first + self.length, device=device), self.size)
-        return self.size - 1 - index if self.flip else index
-
-    def take(self, mosaic: Tensor, axis: int) -> Tensor:
-        """Its photosites along an axis of a mosaic; if they lie side by side, as most do, they are not copied."""
-        if not self.flip and self.first >= 0 and self.first + self.length <= self.size:
-            return mosaic.narrow(axis, self.first, self.length)
-        return mosaic.index_select(axis, self.index(mosaic.device))
-
-
-def _turn(
-    config: Config, symmetry: Symmetry, pattern: str, pieces: tuple[list[slice], list[slice]], size: tuple[int, int]
-) -> tuple[list[Window], list[Window]]:
-    """The windows of all pieces of the rows and of the columns, as a symmetry shows them to the network."""
-    offsets = cfa.red_offset(symmetry.pattern(pattern, *size))
-    flips = (symmetry.flip_rows, symmetry.flip_columns)
-    rows, columns = (1, 0) if symmetry.transpose else (0, 1)
-    return (
-        _windows(config, pieces[0], size[0], offsets[rows], flips[rows]),
-        _windows(config, pieces[1], size[1], offsets[columns], flips[columns]),
-    )
-
-
-def _windows(config: Config, pieces: list[slice], size: int, offset: int, flip: bool) -> list[Window]:
-    """The windows of the pieces of one axis, all of the same length.
-
-    The network's grid starts a border and `offset` photosites before the picture, where the first red one is. No
-    window reaches beyond the picture with its border, so that every tile sees the same surroundings as the whole.
-    """
-    stride, reach = config.stride, config.receptive_radius
-    border = -(-BORDER // stride) * stride
-    origin = -border - offset
-    end = origin + -(-(size + border - origin) // stride) * stride
-    spans = [(size - p.stop, size - p.start) if flip else (p.start, p.stop) for p in pieces]
-    lows = [origin + max(0, start - reach - origin) // stride * stride for start, _ in spans]
-    highs = [min(origin + -(-(stop + reach - origin) // stride) * stride, end) for _, stop in spans]
-    length = max(high - low for low, high in zip(lows, highs, strict=True))
-    firsts = [min(low, end - length) for low in lows]
-    return [
-        Window(first, length, size, flip, slice(start - first, stop - first))
-        for (start, stop), first in zip(spans, firsts, strict=True)
-    ]
-
-
 def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:
     """The same, made without gradients; what is done with them in between may have some."""
     while True:
@@ -385,19 +313,11 @@ def _restore_tile(
     """The posterior of the pixels of a tile, merged over what the symmetries see of it; of one alone, which leaves
     everything in its place, in the network's bands."""
     if len(seen) == 1:
-        yield from network.bands(*_window(mosaic, *seen[0]))
+        yield from network.bands(*windows.show(mosaic, *seen[0]))
         told()
         return
     posteriors = []
     for rows, columns, symmetry in seen:
-        posteriors.append(network.inside(*_window(mosaic, rows, columns, symmetry)).map(symmetry.undo))
+        posteriors.append(network.inside(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
         told()
     yield nig.merge(posteriors)
-
-
-def _window(mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry) -> tuple[Tensor, slice, slice]:
-    """What a network is shown of a mosaic through a symmetry, and where in it the tile is."""
-    window = columns.take(rows.take(mosaic, 2), 3)
-    if symmetry.transpose:
-        return window.mT.contiguous(), columns.tile, rows.tile
-    return window.contiguous(), rows.tile, columns.tile
