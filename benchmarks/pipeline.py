@@ -58,7 +58,7 @@ def main() -> None:
                 run.send_signal(signal.SIGSTOP)
                 pure, measured = pure + alone(engine, encoded, raw.pattern), measured + 1
                 run.send_signal(signal.SIGCONT)
-            sleep(0.5)  # to look more often would slow it
+            sleep(0.5)  # what looks more often takes time from it
         seconds = monotonic() - start - pure
         if run.returncode:
             sys.exit(run.returncode)
