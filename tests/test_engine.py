@@ -69,9 +69,8 @@ def test_bands_are_the_tile(monkeypatch: pytest.MonkeyPatch, ensemble: bool) -> 
         pieces += 1
         assert_close(part, right.map(lambda t, place=(..., rows, columns): t[place]), 1e-4)
     assert bool((covered == 1).all())
-    assert pieces == (
-        6 if ensemble else 18
-    )  # two rows of three tiles, of 37 or 38 photosites: three bands of 16 each
+    # two rows of three tiles, of 37 or 38 photosites: three bands of 16 each
+    assert pieces == (6 if ensemble else 18)
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -48,7 +48,6 @@ def decode_mean(
     root = offset.sqrt()
     span = (1 + offset).sqrt() - root
     above = mean.clamp_min(0)
-    squares = (
-        above.sign().mul_(variance).addcmul_(above, above)
-    )  # no variance below black: sooner than a comparison
+    # no variance below black; signs are sooner than a comparison
+    squares = above.sign().mul_(variance).addcmul_(above, above)
     return squares.mul_(span.square()).addcmul_(mean, 2 * root * span)
