@@ -1,8 +1,9 @@
-"""Where a network's time goes on a GPU: python benchmarks/kernels.py [--models wild-s wild-l] [--shapes]
+"""Where a network's time goes on a GPU: python benchmarks/kernels.py [--models wild-s wild-l] [--shapes] [--blocks]
 
 Restores a mosaic of 24 megapixels in the GPU's memory with `--engine compile`: megapixels a second, and the kernels
 that take most of it. With --shapes, the convolutions of `kernels.py` too, in several shapes of blocks, beside
-cuDNN's with the pass for a residual block's sum that those save.
+cuDNN's with the pass for a residual block's sum that those save. With --blocks, the residual blocks of `hopper.py`
+in several sizes, beside two convolutions of `kernels.py`.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from debayes import engine, replay, restoration, weights
+from debayes import engine, hopper, replay, restoration, weights
 
 ROWS, COLUMNS = 4096, 6000
 
@@ -24,18 +25,24 @@ KINDS = ((32, 2), (64, 4), (64, 2))
 # Columns, rows and stages of a block to try, as in `kernels`.
 SHAPES = ((64, 30, 3), (64, 62, 3), (64, 14, 3), (64, 30, 2), (64, 30, 4))
 
+# Groups of warps in a block of threads, and rows fetched ahead, to try, as in `hopper`.
+SIZES = ((3, 4), (4, 4), (2, 4), (3, 2), (3, 6), (4, 3))
+
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="*", default=["wild-s", "wild-l"])
     parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--blocks", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("this measures kernels on a GPU, and PyTorch finds none here: `debayes bench` measures a CPU")
     if options.shapes:
         for channels, scale in KINDS:
             show_shapes(channels, scale)
+    if options.blocks:
+        show_blocks()
     for model in options.models:
         show_kernels(model)
 
@@ -61,12 +68,7 @@ def show_kernels(model: str) -> None:
 
 def show_shapes(channels: int, scale: int) -> None:
     """How long a convolution with a sum takes in several shapes, and cuDNN's without it: medians."""
-    from triton.testing import do_bench
-
     from debayes import kernels
-
-    def time(run: Callable[[], Tensor]) -> float:
-        return float(do_bench(run, return_mode="median"))
 
     generator = torch.Generator("cuda").manual_seed(0)
     size = (2, 1, channels, ROWS // scale, COLUMNS // scale)
@@ -94,6 +96,42 @@ def show_shapes(channels: int, scale: int) -> None:
         error = (found[..., :199, :299] - expected[..., :199, :299]).square().mean().sqrt()
         print(f"{shape}: summed {summed:.3f}, rectified {rectified:.3f} ms, error {error:.1e}", flush=True)
     kernels.COLUMNS, kernels.ROWS, kernels.STAGES = usual
+
+
+def show_blocks() -> None:
+    """How long a residual block takes in several sizes, and as two convolutions: medians."""
+    from debayes import kernels
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    channels = hopper.CHANNELS
+    x = torch.randn(1, channels, ROWS // 2, COLUMNS // 2, device="cuda", generator=generator).half()
+    x = x.contiguous(memory_format=torch.channels_last)
+    weights = (torch.randn(2, channels, channels, 3, 3, device="cuda", generator=generator) / 17).half()
+    bias = torch.randn(2, channels, device="cuda", generator=generator)
+    first, second = (replay.by_tap(each) for each in weights)
+    filters = torch.stack([hopper.arrange(each) for each in (first, second)])
+
+    def in_two() -> Tensor:
+        between = kernels.convolve(x, first, bias[0].half(), rectified=True)
+        return kernels.convolve(between, second, bias[1].half(), x)
+
+    expected = in_two().float()
+    print(f"\na residual block of {channels} channels at 1/2: as two convolutions {time(in_two):.3f} ms")
+    usual = hopper.GROUPS, hopper.AHEAD
+    for size in SIZES:
+        hopper.GROUPS, hopper.AHEAD = size
+        taken = time(lambda: hopper.run_block(x, filters, bias))
+        found = hopper.run_block(x, filters, bias).float()
+        error = (found - expected).abs()
+        print(f"{size}: {taken:.3f} ms, differences {error.max():.1e}, {error.mean():.1e}", flush=True)
+    hopper.GROUPS, hopper.AHEAD = usual
+
+
+def time(run: Callable[[], Tensor]) -> float:
+    """Milliseconds that a run takes on the GPU: the median of many."""
+    from triton.testing import do_bench
+
+    return float(do_bench(run, return_mode="median"))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes import cfa, graph
+from debayes import cfa, graph, hopper
 from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
+from debayes.hopper import CHANNELS
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
@@ -43,13 +44,23 @@ class Joined:
     rectified: bool = True
 
 
-def join(steps: tuple[Step, ...], *, own: int = 0) -> list[Step | Joined]:
+@dataclass(frozen=True)
+class Block:
+    """x + second convolution of the first, rectified convolution of x: a residual block."""
+
+    output: str
+    first: Convolution
+    second: Convolution
+
+
+def join(steps: tuple[Step, ...], *, own: int = 0, blocks: bool = False) -> list[Step | Joined | Block]:
     """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
 
-    Those that go into a sum alone too, if `kernels` has them and they have up to `own` channels.
+    Those that go into a sum alone too, if `kernels` has them and they have up to `own` channels; and whole residual
+    `blocks`, if `hopper` has them.
     """
     uses = [name for step in steps for name in graph.inputs_of(step)]
-    joined: list[Step | Joined] = []
+    joined: list[Step | Joined | Block] = []
     for step in steps:
         total = joined[-1] if joined else None
         if isinstance(step, Rectifier) and isinstance(total, Sum) and total.output == step.input:
@@ -68,7 +79,18 @@ def join(steps: tuple[Step, ...], *, own: int = 0) -> list[Step | Joined]:
             (other,) = (name for name in total.inputs if name != made.output)
             joined[joined.index(total)] = Joined(total.output, made, other, rectified=False)
             joined.remove(made)
+    for last in [step for step in joined if blocks and isinstance(step, Joined) and not step.rectified]:
+        first = next((s for s in joined if isinstance(s, Convolution) and s.output == last.convolution.input), None)
+        if first is not None and uses.count(first.output) == 1 and _is_block(first, last):
+            joined[joined.index(last)] = Block(last.output, first, last.convolution)
+            joined.remove(first)
     return joined
+
+
+def _is_block(first: Convolution, last: Joined) -> bool:
+    """Whether two convolutions in a row, the second with a sum, are a residual block that `hopper` has."""
+    same = all(each.weight.shape[:2] == (CHANNELS, CHANNELS) for each in (first, last.convolution))
+    return same and first.rectified and first.input == last.other and _has_kernel(first, CHANNELS)
 
 
 def _has_kernel(step: Convolution, widest: int) -> bool:
@@ -86,6 +108,11 @@ def widest_kernel(device: torch.device, dtype: torch.dtype) -> int:
     if device.type != "cuda" or not _works(_ends_right, device, dtype):
         return 0
     return next((each for each in WIDEST_SUMMED if _works(_convolves_right, device, dtype, each)), 0)
+
+
+def has_blocks(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a GPU does whole residual blocks, and rightly."""
+    return hopper.fits(device, dtype) and _works(_blocks_right, device, dtype)
 
 
 def _works(test: Callable[..., bool], *given: Any) -> bool:
@@ -107,6 +134,19 @@ def _convolves_right(device: torch.device, dtype: torch.dtype, channels: int) ->
     return bool((found.float() - expected).square().mean().sqrt() < 0.01)
 
 
+def _blocks_right(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `hopper` does a small residual block rightly."""
+    generator = torch.Generator(device).manual_seed(0)
+    x = torch.randn(2, CHANNELS, 70, 150, device=device, generator=generator).to(dtype)
+    shape = (2, CHANNELS, CHANNELS, 3, 3)
+    weights = (torch.randn(shape, device=device, generator=generator) / 17).to(dtype)
+    bias = torch.randn(2, CHANNELS, device=device, generator=generator)
+    between = F.relu(F.conv2d(x.float(), weights[0].float(), bias[0], padding=1))
+    expected = x.float() + F.conv2d(between, weights[1].float(), bias[1], padding=1)
+    found = _block(x, torch.stack([hopper.arrange(by_tap(each)) for each in weights]), bias)
+    return bool((found.float() - expected).square().mean().sqrt() < 0.01)
+
+
 def _ends_right(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `kernels` makes the right image of some products and a mosaic."""
     generator = torch.Generator(device).manual_seed(0)
@@ -120,12 +160,18 @@ def _ends_right(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def build(
-    steps: Graph, dtype: torch.dtype, *, merged: bool = False, own: int = 0, ended: bool = True
+    steps: Graph,
+    dtype: torch.dtype,
+    *,
+    merged: bool = False,
+    own: int = 0,
+    blocks: bool = False,
+    ended: bool = True,
 ) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
 
     The sums of residual blocks of up to `own` channels are done by their convolutions, and narrow convolutions by
-    `kernels`: for GPUs, `own` is their `widest_kernel`.
+    `kernels`: for GPUs, `own` is their `widest_kernel`. Whole `blocks` are done by `hopper`, if a GPU `has_blocks`.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
@@ -133,7 +179,7 @@ def build(
 
     What is not `ended` gives those products, which `ending` makes an image of.
     """
-    todo = join(steps.steps, own=own)
+    todo = join(steps.steps, own=own, blocks=blocks)
     (output,) = steps.outputs
     plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
     split = {s.output for s in plain[-1:] if _splits(s)}
@@ -143,6 +189,11 @@ def build(
     alone = {s.output for s in rectified if _has_kernel(s, min(own, WIDEST))}
     arrays: dict[str, tuple[Tensor, Tensor]] = {}
     for step in todo:
+        if isinstance(step, Block):
+            both = (step.first, step.second)
+            filters = torch.stack([hopper.arrange(by_tap(each.weight)) for each in both]).to(dtype)
+            arrays[step.output] = (filters, torch.stack([each.bias for each in both]).float())
+            continue
         convolution = step.convolution if isinstance(step, Joined) else step
         if isinstance(convolution, Convolution):
             weight, bias = convolution.weight, convolution.bias
@@ -196,6 +247,8 @@ def build(
                     result = _rectified_sum(x, weight, bias, other, *sides)
                 else:
                     result = _own(x, weight, bias, other, False)
+            elif isinstance(step, Block):
+                result = _block(values[step.first.input], *arrays[step.output])
             elif isinstance(step, Convolution):
                 result = convolve(step, values[step.input])
                 if step.output in split and not ended:
@@ -300,7 +353,9 @@ def _only_pads(step: Convolution) -> bool:
     return step.stride == 1 and torch.equal(step.weight.cpu(), same) and not step.bias.any()
 
 
-def _inputs(step: Step | Joined) -> tuple[str, ...]:
+def _inputs(step: Step | Joined | Block) -> tuple[str, ...]:
+    if isinstance(step, Block):
+        return (step.first.input,)
     return (step.convolution.input, step.other) if isinstance(step, Joined) else graph.inputs_of(step)
 
 
@@ -354,3 +409,19 @@ def _own(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor | None, rectified:
 def _(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor | None, rectified: bool) -> Tensor:
     shape = (x.shape[0], len(bias), *x.shape[2:])
     return x.new_empty(shape).contiguous(memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("debayes::block", mutates_args=())
+def _block(x: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
+    """A residual block in one pass on a GPU, of filters as `hopper` has them."""
+    if x.is_cuda:
+        return hopper.run_block(x, filters, bias)
+    first, second = (hopper.restore(each) for each in filters)
+    between = F.relu(F.conv2d(x, first, bias[0].to(x.dtype), padding=1))
+    found = x + F.conv2d(between, second, bias[1].to(x.dtype), padding=1)
+    return found.contiguous(memory_format=torch.channels_last)
+
+
+@_block.register_fake
+def _(x: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.channels_last)
