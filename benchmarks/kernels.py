@@ -25,8 +25,8 @@ KINDS = ((32, 2), (64, 4), (64, 2))
 # Columns, rows and stages of a block to try, as in `kernels`.
 SHAPES = ((64, 30, 3), (64, 62, 3), (64, 14, 3), (64, 30, 2), (64, 30, 4))
 
-# Groups of warps in a block of threads, and rows fetched ahead, to try, as in `hopper`.
-SIZES = ((3, 4), (4, 4), (2, 4), (3, 2), (3, 6), (4, 3))
+# Residual blocks: channels, the part of the resolution that they have, and sizes to try, as in `hopper`.
+BLOCKS = ((32, 2, ((3, 2), (3, 1), (3, 4), (4, 2), (2, 2))), (64, 2, ((1, 2), (1, 1))), (64, 4, ((1, 2),)))
 
 
 def main() -> None:
@@ -42,7 +42,8 @@ def main() -> None:
         for channels, scale in KINDS:
             show_shapes(channels, scale)
     if options.blocks:
-        show_blocks()
+        for channels, scale, sizes in BLOCKS:
+            show_blocks(channels, scale, sizes)
     for model in options.models:
         show_kernels(model)
 
@@ -98,33 +99,34 @@ def show_shapes(channels: int, scale: int) -> None:
     kernels.COLUMNS, kernels.ROWS, kernels.STAGES = usual
 
 
-def show_blocks() -> None:
+def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -> None:
     """How long a residual block takes in several sizes, and as two convolutions: medians."""
     from debayes import kernels
 
     generator = torch.Generator("cuda").manual_seed(0)
-    channels = hopper.CHANNELS
-    x = torch.randn(1, channels, ROWS // 2, COLUMNS // 2, device="cuda", generator=generator).half()
+    dtype = torch.float16 if (channels, scale) != (64, 2) else torch.bfloat16
+    x = torch.randn(1, channels, ROWS // scale, COLUMNS // scale, device="cuda", generator=generator).to(dtype)
     x = x.contiguous(memory_format=torch.channels_last)
-    weights = (torch.randn(2, channels, channels, 3, 3, device="cuda", generator=generator) / 17).half()
+    weights = torch.randn(2, channels, channels, 3, 3, device="cuda", generator=generator).to(dtype) / 24
     bias = torch.randn(2, channels, device="cuda", generator=generator)
-    first, second = (replay.by_tap(each) for each in weights)
-    filters = torch.stack([hopper.arrange(each) for each in (first, second)])
+    second = replay.by_tap(weights[1])
+    filters = torch.stack([hopper.arrange(replay.by_tap(each)) for each in weights])
+    first = weights[0].contiguous(memory_format=torch.channels_last)
+    torch.backends.cudnn.benchmark = True
 
     def in_two() -> Tensor:
-        between = kernels.convolve(x, first, bias[0].half(), rectified=True)
-        return kernels.convolve(between, second, bias[1].half(), x)
+        between = torch.cudnn_convolution_relu(x, first, bias[0].to(dtype), [1, 1], [1, 1], [1, 1], 1)
+        return kernels.convolve(between, second, bias[1].to(dtype), x)
 
     expected = in_two().float()
-    print(f"\na residual block of {channels} channels at 1/2: as two convolutions {time(in_two):.3f} ms")
-    usual = hopper.GROUPS, hopper.AHEAD
-    for size in SIZES:
-        hopper.GROUPS, hopper.AHEAD = size
+    print(f"\na residual block of {channels} channels at 1/{scale}: as two convolutions {time(in_two):.3f} ms")
+    usual = hopper.SIZES[channels]
+    for size in sizes:
+        hopper.SIZES[channels] = size
         taken = time(lambda: hopper.run_block(x, filters, bias))
-        found = hopper.run_block(x, filters, bias).float()
-        error = (found - expected).abs()
+        error = (hopper.run_block(x, filters, bias).float() - expected).abs()
         print(f"{size}: {taken:.3f} ms, differences {error.max():.1e}, {error.mean():.1e}", flush=True)
-    hopper.GROUPS, hopper.AHEAD = usual
+    hopper.SIZES[channels] = usual
 
 
 def time(run: Callable[[], Tensor]) -> float:

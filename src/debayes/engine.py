@@ -337,7 +337,7 @@ def _recorded(network: Network) -> Run:
     steps, dtype = exchange.trace_folded(network, late=True), _half_precision(network)
     own = replay.widest_kernel(network.device, dtype)
     end = replay.ending(steps) if own and not network.has_heads else None
-    blocks = own > 0 and replay.has_blocks(network.device, dtype)
+    blocks = replay.blocks_of(network.device, dtype) if own else ()
     body = replay.build(steps, dtype, merged=True, own=own, blocks=blocks, ended=end is None)
     if end is None:
         play = recording.record(torch.compile(_with_heads(network, body, len(steps.inputs)), dynamic=False))

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from debayes import cfa, graph, hopper
 from debayes.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
-from debayes.hopper import CHANNELS
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
 FILTERS = 32
@@ -46,18 +45,19 @@ class Joined:
 
 @dataclass(frozen=True)
 class Block:
-    """x + second convolution of the first, rectified convolution of x: a residual block."""
+    """x + second convolution of the first, rectified one of x: a residual block, and a rectifier or none."""
 
     output: str
     first: Convolution
     second: Convolution
+    rectified: bool
 
 
-def join(steps: tuple[Step, ...], *, own: int = 0, blocks: bool = False) -> list[Step | Joined | Block]:
+def join(steps: tuple[Step, ...], *, own: int = 0, blocks: tuple[int, ...] = ()) -> list[Step | Joined | Block]:
     """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
 
     Those that go into a sum alone too, if `kernels` has them and they have up to `own` channels; and whole residual
-    `blocks`, if `hopper` has them.
+    blocks, of the numbers of channels of which `hopper` has `blocks`.
     """
     uses = [name for step in steps for name in graph.inputs_of(step)]
     joined: list[Step | Joined | Block] = []
@@ -79,18 +79,20 @@ def join(steps: tuple[Step, ...], *, own: int = 0, blocks: bool = False) -> list
             (other,) = (name for name in total.inputs if name != made.output)
             joined[joined.index(total)] = Joined(total.output, made, other, rectified=False)
             joined.remove(made)
-    for last in [step for step in joined if blocks and isinstance(step, Joined) and not step.rectified]:
+    for last in [step for step in joined if blocks and isinstance(step, Joined)]:
         first = next((s for s in joined if isinstance(s, Convolution) and s.output == last.convolution.input), None)
-        if first is not None and uses.count(first.output) == 1 and _is_block(first, last):
-            joined[joined.index(last)] = Block(last.output, first, last.convolution)
+        if first is not None and uses.count(first.output) == 1 and _is_block(first, last, blocks):
+            joined[joined.index(last)] = Block(last.output, first, last.convolution, last.rectified)
             joined.remove(first)
     return joined
 
 
-def _is_block(first: Convolution, last: Joined) -> bool:
+def _is_block(first: Convolution, last: Joined, blocks: tuple[int, ...]) -> bool:
     """Whether two convolutions in a row, the second with a sum, are a residual block that `hopper` has."""
-    same = all(each.weight.shape[:2] == (CHANNELS, CHANNELS) for each in (first, last.convolution))
-    return same and first.rectified and first.input == last.other and _has_kernel(first, CHANNELS)
+    both = (first, last.convolution)
+    same = any(all(each.weight.shape == (channels, channels, 3, 3) for each in both) for channels in blocks)
+    plain = all(each.stride == each.padding == 1 for each in both)
+    return same and plain and first.rectified and first.input == last.other
 
 
 def _has_kernel(step: Convolution, widest: int) -> bool:
@@ -110,9 +112,10 @@ def widest_kernel(device: torch.device, dtype: torch.dtype) -> int:
     return next((each for each in WIDEST_SUMMED if _works(_convolves_right, device, dtype, each)), 0)
 
 
-def has_blocks(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a GPU does whole residual blocks, and rightly."""
-    return hopper.fits(device, dtype) and _works(_blocks_right, device, dtype)
+def blocks_of(device: torch.device, dtype: torch.dtype) -> tuple[int, ...]:
+    """Of how many channels a GPU does whole residual blocks, and rightly."""
+    sizes = hopper.SIZES if hopper.fits(device) else ()
+    return tuple(channels for channels in sizes if _works(_blocks_right, device, dtype, channels))
 
 
 def _works(test: Callable[..., bool], *given: Any) -> bool:
@@ -134,16 +137,16 @@ def _convolves_right(device: torch.device, dtype: torch.dtype, channels: int) ->
     return bool((found.float() - expected).square().mean().sqrt() < 0.01)
 
 
-def _blocks_right(device: torch.device, dtype: torch.dtype) -> bool:
+def _blocks_right(device: torch.device, dtype: torch.dtype, channels: int) -> bool:
     """Whether `hopper` does a small residual block rightly."""
     generator = torch.Generator(device).manual_seed(0)
-    x = torch.randn(2, CHANNELS, 70, 150, device=device, generator=generator).to(dtype)
-    shape = (2, CHANNELS, CHANNELS, 3, 3)
-    weights = (torch.randn(shape, device=device, generator=generator) / 17).to(dtype)
-    bias = torch.randn(2, CHANNELS, device=device, generator=generator)
+    x = torch.randn(2, channels, 70, 150, device=device, generator=generator).to(dtype)
+    shape = (2, channels, channels, 3, 3)
+    weights = (torch.randn(shape, device=device, generator=generator) / 24).to(dtype)
+    bias = torch.randn(2, channels, device=device, generator=generator)
     between = F.relu(F.conv2d(x.float(), weights[0].float(), bias[0], padding=1))
     expected = x.float() + F.conv2d(between, weights[1].float(), bias[1], padding=1)
-    found = _block(x, torch.stack([hopper.arrange(by_tap(each)) for each in weights]), bias)
+    found = _block(x, torch.stack([hopper.arrange(by_tap(each)) for each in weights]), bias, False)
     return bool((found.float() - expected).square().mean().sqrt() < 0.01)
 
 
@@ -165,13 +168,13 @@ def build(
     *,
     merged: bool = False,
     own: int = 0,
-    blocks: bool = False,
+    blocks: tuple[int, ...] = (),
     ended: bool = True,
 ) -> Callable[..., Tensor]:
     """What does the steps: takes their inputs, of any type, and gives their only output.
 
     The sums of residual blocks of up to `own` channels are done by their convolutions, and narrow convolutions by
-    `kernels`: for GPUs, `own` is their `widest_kernel`. Whole `blocks` are done by `hopper`, if a GPU `has_blocks`.
+    `kernels`: for GPUs, `own` is their `widest_kernel`. Whole `blocks` are done by `hopper`: `blocks_of` the GPU.
 
     With `merged` it is for torch.compile. The last convolution, if its filters are few, is a product of each pixel
     with all taps at once, and the sum over the taps is taken where the result is used; the first has its bias as
@@ -248,7 +251,7 @@ def build(
                 else:
                     result = _own(x, weight, bias, other, False)
             elif isinstance(step, Block):
-                result = _block(values[step.first.input], *arrays[step.output])
+                result = _block(values[step.first.input], *arrays[step.output], step.rectified)
             elif isinstance(step, Convolution):
                 result = convolve(step, values[step.input])
                 if step.output in split and not ended:
@@ -412,16 +415,16 @@ def _(x: Tensor, taps: Tensor, bias: Tensor, other: Tensor | None, rectified: bo
 
 
 @torch.library.custom_op("debayes::block", mutates_args=())
-def _block(x: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
+def _block(x: Tensor, filters: Tensor, bias: Tensor, rectified: bool) -> Tensor:
     """A residual block in one pass on a GPU, of filters as `hopper` has them."""
     if x.is_cuda:
-        return hopper.run_block(x, filters, bias)
+        return hopper.run_block(x, filters, bias, rectified=rectified)
     first, second = (hopper.restore(each) for each in filters)
     between = F.relu(F.conv2d(x, first, bias[0].to(x.dtype), padding=1))
     found = x + F.conv2d(between, second, bias[1].to(x.dtype), padding=1)
-    return found.contiguous(memory_format=torch.channels_last)
+    return (F.relu(found) if rectified else found).contiguous(memory_format=torch.channels_last)
 
 
 @_block.register_fake
-def _(x: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
+def _(x: Tensor, filters: Tensor, bias: Tensor, rectified: bool) -> Tensor:
     return torch.empty_like(x, memory_format=torch.channels_last)
