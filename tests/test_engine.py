@@ -165,6 +165,22 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     assert replay.widest_kernel(torch.device("cpu"), torch.float32) == 0
 
 
+@pytest.mark.parametrize("tail_blocks", [0, 1])
+def test_whole_residual_blocks_are_the_body(tail_blocks: int) -> None:
+    """Residual blocks of 32 and 64 channels are one step each, those of 16 are not; so is the last one of a tail,
+    with the rectifier behind it; the pixels stay."""
+    config = Config("unet", widths=(16, 32, 64), blocks=1, bottom_blocks=2, tail=32, tail_blocks=tail_blocks)
+    network = untrained(config)
+    steps = exchange.trace_folded(network, late=True)
+    joined = replay.join(steps.steps, own=64, blocks=(32, 64))
+    found = [step.rectified for step in joined if isinstance(step, replay.Block)]
+    assert found == [False] * 4 + [True] * tail_blocks
+    planes = noisy(1, 4, 16, 24).double()
+    run = replay.build(steps, torch.float64, merged=True, own=64, blocks=(32, 64))
+    expected = stages.fold(network).double()(planes)
+    torch.testing.assert_close(run(planes).to(expected), expected, rtol=1e-4, atol=1e-6)
+
+
 def test_a_small_gpu_keeps_the_kernels_that_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the widest kernel does not fit, the next one is used; where none works, none is."""
 
