@@ -54,3 +54,37 @@ def test_the_outermost_block_counts() -> None:
     inner, after = map(float, done.stdout.split())
     assert inner > 350
     assert after < 100
+
+
+UNITED = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from debayes import heap
+
+if sys.argv[1] == "one":
+    heap.unite()
+
+import numpy as np
+
+def take():
+    return np.ones(40_000_000, np.uint8).sum()
+
+with heap.keep():
+    for _ in range(4):
+        with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second, ThreadPoolExecutor(1) as third:
+            for thread in (first, second, third):
+                thread.submit(take).result()
+    take()
+    print(int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc needs to be told")
+def test_what_a_thread_frees_another_takes() -> None:
+    """40 MB in each of four threads, one after the other, are 40 MB, not 160."""
+    found = {}
+    for mode in ("one", "each"):
+        done = subprocess.run([sys.executable, "-c", UNITED, mode], check=True, capture_output=True, text=True)
+        found[mode] = float(done.stdout)
+    assert found["one"] < found["each"] - 60

@@ -32,6 +32,25 @@ def test_the_largest_difference() -> None:
     np.testing.assert_array_equal(decoded(tile), tile)
 
 
+@pytest.mark.parametrize("shape", [(31, 7, 3), (64, 40, 3), (97, 33, 1)])
+@pytest.mark.parametrize("bits", [1, 9, 16])
+def test_bands(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], bits: int) -> None:
+    """How many rows are worked on at once does not change a byte, wherever in a word a band ends."""
+    tile = np.random.default_rng(bits).integers(0, 2**bits, shape).astype(np.uint16)
+    coder = Coder.of(tile)
+    whole = coder.encode(tile)
+    for band in (1, 200, 1000):
+        monkeypatch.setattr(ljpeg, "BAND", band)
+        assert coder.encode(tile) == whole
+
+
+def test_what_is_written_for_a_sample() -> None:
+    """A curve is looked up on the way."""
+    curve = np.random.default_rng(3).permutation(65536).astype(np.uint16)
+    tile = np.random.default_rng(4).integers(0, 65536, (20, 30, 3)).astype(np.uint16)
+    np.testing.assert_array_equal(decoded(tile, Coder.of(tile, curve)), curve[tile])
+
+
 def test_a_coder_is_good_for_other_pictures() -> None:
     """Sizes of differences that a picture did not have still have codes."""
     plain = Coder.of(np.full((64, 64, 3), 100, np.uint16))

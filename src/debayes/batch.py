@@ -147,16 +147,19 @@ def _run_here(
     settings: Settings,
     progress: Callable[[Job, float], None] | None,
 ) -> Iterator[Outcome]:
-    """Read, restore and write one file each at the same time: memory is that of three, however many come.
+    """Read, restore, write and store one file each at the same time: memory is bounded, however many come.
 
     On a CPU a network takes all cores, each of them waits for the slowest, and what runs beside it costs it twice
-    its own time: there the next file is read and the last one written, by all cores, between two restorations.
+    its own time: there the next file is read and the last one written, by all cores, between two restorations. What
+    is left for the disk to do then costs nothing.
     """
     alone = network.device.type == "cpu"
     keep = heap.keep() if alone else nullcontext()
-    with keep, ThreadPoolExecutor(1, initializer=_be_one) as reader, ThreadPoolExecutor(1) as writer:
+    one = partial(ThreadPoolExecutor, 1)
+    with keep, one() as disk, one() as writer, one(initializer=_be_one) as reader:
+        store = partial(darkroom.store, directly=alone)
         reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
-        writing: Future[Outcome] | None = None
+        writing: Future[Future[Outcome]] | None = None
         for job, following in zip_longest(jobs, jobs[1:]):
             negative = reading.result()
             if following is not None and not alone:
@@ -168,16 +171,15 @@ def _run_here(
                 found = negative
             del negative
             if writing is not None:
-                yield writing.result()
-            writing = writer.submit(_finish, job, found, settings)
+                yield writing.result().result()
+            writing = writer.submit(_write, job, found, settings, disk, store)
             del found
             if alone:
                 if following is not None:
                     reading = reader.submit(_attempt, following, partial(_read, following, settings))
-                yield writing.result()
-                writing = None
+                wait([writing])
         if writing is not None:
-            yield writing.result()
+            yield writing.result().result()
 
 
 def _be_one() -> None:
@@ -202,11 +204,20 @@ def _read(job: Job, settings: Settings) -> darkroom.Negative:
     return darkroom.read(job.source, job.target, settings)
 
 
-def _finish(job: Job, found: Any, settings: Settings) -> Outcome:
-    """Write what was developed; an outcome is one already."""
+def _write(
+    job: Job, found: Any, settings: Settings, disk: ThreadPoolExecutor, store: Callable[[Any], Any]
+) -> Future[Outcome]:
+    """Write what was developed, and have the disk store it; an outcome is one already."""
+    if not isinstance(found, Outcome):
+        found = _attempt(job, partial(darkroom.write, found, settings))
+    return disk.submit(_store, job, found, store)
+
+
+def _store(job: Job, found: Any, store: Callable[[Any], Any]) -> Outcome:
+    """Store what was written."""
     if isinstance(found, Outcome):
         return found
-    answer = _attempt(job, lambda: darkroom.write(found, settings))
+    answer = _attempt(job, partial(store, found))
     return answer if isinstance(answer, Outcome) else Outcome(job, answer)
 
 

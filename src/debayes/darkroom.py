@@ -27,6 +27,7 @@ from debayes.development import (
     strips,
     unclipped,
 )
+from debayes.draft import Draft
 from debayes.engine import Engine, prepare
 from debayes.model import Network
 from debayes.profile import Profile
@@ -110,6 +111,16 @@ class Print:
     adapted: adaptation.Adapted | None
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A picture whose files are written, but for a DNG that is still in memory."""
+
+    target: Path
+    draft: Draft | None
+    answer: dict[str, Any]
+    """What was done."""
+
+
 def develop_file(
     network: Network | Engine,
     source: Path,
@@ -119,7 +130,7 @@ def develop_file(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG, and say what was done."""
-    return write(develop(network, read(source, target, settings), settings, progress=progress), settings)
+    return store(write(develop(network, read(source, target, settings), settings, progress=progress), settings))
 
 
 def is_done(target: Path, settings: Settings) -> bool:
@@ -129,7 +140,7 @@ def is_done(target: Path, settings: Settings) -> bool:
 
 
 def read(source: Path, target: Path, settings: Settings) -> Negative:
-    """The first of the three steps of `develop_file`: read a raw, and its noise."""
+    """The first of the four steps of `develop_file`: read a raw, and its noise."""
     files.check_target(target)
     if target.resolve() == source.resolve():
         raise ValueError(f"{target} is the raw itself: write the picture somewhere else")
@@ -190,20 +201,21 @@ def develop(
     return Print(negative, counts.numpy(), levels, left, adapted)
 
 
-def write(developed: Print, settings: Settings) -> dict[str, Any]:
-    """The third step: write the files, and say what was done."""
+def write(developed: Print, settings: Settings) -> Sheet:
+    """The third step: write the files, a DNG to memory."""
     adapted = developed.adapted
     source, target, raw, found = (getattr(developed.negative, f.name) for f in fields(Negative))
     height, width = raw.size
     # The picture last: where it is, all but maps that were not asked for then is done.
     written: list[Path] = []
+    draft = None
     about = {"source": source.name, "gain": found.gain, "floor": found.floor}
     for kind, level in developed.levels.items():
         written += maps.write(target, kind, level, about)
     if not (settings.keep and target.exists()):
-        _write_picture(developed, settings)
+        draft = _write_picture(developed, settings)
         written.insert(0, target)
-    return {
+    answer = {
         "source": str(source),
         "written": [str(path) for path in written],
         "width": width,
@@ -214,23 +226,35 @@ def write(developed: Print, settings: Settings) -> dict[str, Any]:
         "assumed": list(raw.assumed),
         **({} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}),
     }
+    return Sheet(target, draft, answer)
 
 
-def _write_picture(developed: Print, settings: Settings) -> None:
-    """Write the linear DNG, or the rendered picture."""
+def store(sheet: Sheet, *, directly: bool = False) -> dict[str, Any]:
+    """The last step: write what is still in memory, past the system's cache if asked for, and say what was done."""
+    if sheet.draft is not None:
+        with files.replace(sheet.target) as temporary:
+            sheet.draft.store(temporary, directly=directly)
+    return sheet.answer
+
+
+def _write_picture(developed: Print, settings: Settings) -> Draft | None:
+    """The linear DNG, written only if exiftool has to go over it; or the rendered picture, written."""
     counts = developed.counts
     source, target, raw = developed.negative.source, developed.negative.target, developed.negative.raw
     stops = settings.exposure + raw.exposure
     if target.suffix.lower() == ".dng":
         step = -(-max(raw.size) // PREVIEW)
         small = _preview(counts, raw, stops, step)
+        if not metadata.has_more(raw):
+            return dng.draft(counts, raw, preview=small, left=developed.left)
         dng.write(target, counts, raw, preview=small, left=developed.left, source=source)
-    else:
-        bits = image.check_bits(target, None)
-        shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
-        icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
-        image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
-        metadata.copy_by_exiftool(source, target, raw)
+        return None
+    bits = image.check_bits(target, None)
+    shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
+    icc, exif = image.color_profile(settings.space), metadata.exif_block(raw)
+    image.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
+    metadata.copy_by_exiftool(source, target, raw)
+    return None
 
 
 def describe(source: Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from jaxtyping import UInt8, UInt16
 from numpy.typing import NDArray
 
 from debayes import bridge, heap, ifd, ljpeg, metadata
+from debayes.draft import Draft
 from debayes.files import replace
 from debayes.profile import Profile
 from debayes.raw import Raw
@@ -89,6 +90,22 @@ def write(
     `left` is the noise that is left; `source` is the file the raw was read from, whose metadata are copied, by
     exiftool if it is on the machine. Nothing is left half written.
     """
+    drafted = draft(picture, raw, preview=preview, left=left, software=software)
+    with replace(path) as temporary:
+        drafted.store(temporary)
+        if source is not None:
+            metadata.copy_by_exiftool(source, temporary, raw)
+
+
+def draft(
+    picture: UInt16[np.ndarray, "h w 3"],
+    raw: Raw,
+    *,
+    preview: UInt8[np.ndarray, "k l 3"],
+    left: Profile | None = None,
+    software: str = "debayes",
+) -> Draft:
+    """The same linear DNG in memory, without what exiftool alone could copy."""
     height, width = picture.shape[:2]
     below = _Tags([])
     below.numbers(50712, "H", LINEAR.tolist())
@@ -100,12 +117,10 @@ def write(
     below.numbers(50829, "I", (0, 0, height, width))
     below.fractions(50718, "I", (1.0, 1.0))
     below.fractions(50780, "I", (1.0,))  # BestQualityScale
-    pieces = _compress(picture)
+    drafted = Draft(picture.nbytes * 5 // 8)  # more than most take
     shape = (height, width, 3)
-    with replace(path) as temporary:
-        _write(temporary, pieces, shape, LINEAR_RAW, raw, preview, below.made, left, software)
-        if source is not None:
-            metadata.copy_by_exiftool(source, temporary, raw)
+    _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
+    return drafted
 
 
 def write_mosaic(
@@ -135,12 +150,14 @@ def write_mosaic(
     below.numbers(50713, "H", (2, 2))
     below.numbers(50714, "H", (black,) * 4)
     below.numbers(50717, "I", (white,))
+    drafted = Draft(counts.nbytes)
+    _write(drafted, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
     with replace(path) as temporary:
-        _write(temporary, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
+        drafted.store(temporary)
 
 
 def _write(
-    path: Path,
+    drafted: Draft,
     pieces: Any,
     shape: tuple[int, ...],
     photometric: int,
@@ -161,7 +178,8 @@ def _write(
                 tag - 1, "I", (0,)
             )  # the number itself tifffile keeps to itself; `ifd.attach` puts it right
     packed = photometric == LINEAR_RAW
-    with tifffile.TiffWriter(path, byteorder=order) as file:
+    stream: Any = drafted  # it is all that TiffWriter asks of a file
+    with tifffile.TiffWriter(stream, byteorder=order) as file:
         file.write(
             preview,
             photometric="rgb",
@@ -188,8 +206,7 @@ def _write(
             tile=(TILE, TILE) if packed and shape[1] >= TILE else None,
             rowsperstrip=shape[0],
         )
-    with path.open("r+b") as stream:
-        ifd.attach(stream, order, {ifd.EXIF: exif, ifd.GPS: gps})
+    ifd.attach(stream, order, {ifd.EXIF: exif, ifd.GPS: gps})
 
 
 def _describe(raw: Raw, profile: Profile | None) -> _Tags:
@@ -259,11 +276,11 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
     """
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)
-    coder = ljpeg.Coder.of(STEP.take(picture[::LOOK]))
+    coder = ljpeg.Coder.of(picture[::LOOK], STEP)
 
     def encode(place: tuple[int, int]) -> bytes:
         row, column = place
-        part = STEP.take(picture[row : row + rows, column : column + columns])
+        part = picture[row : row + rows, column : column + columns]
         if part.shape[:2] != (rows, columns):
             lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
             part = np.pad(part, lack, mode="edge")

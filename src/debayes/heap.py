@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 # Names of glibc's mallopt, and what they are set to in here and outside.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _KEPT = ((_TRIM_THRESHOLD, 2**31 - 1), (_TOP_PAD, 64 * 2**20), (_MMAP_MAX, 0))
 _USUAL = ((_TRIM_THRESHOLD, 128 * 2**10), (_TOP_PAD, 0), (_MMAP_MAX, 65536))
 
@@ -38,6 +38,16 @@ def keep() -> Iterator[None]:
         yield
     finally:
         _count(library, -1)
+
+
+def unite() -> None:
+    """Let threads that are started from now on share one heap, for good: what one frees another can take.
+
+    glibc gives each its own, which then keeps what it has. For a few threads that take large blocks.
+    """
+    library = _library()
+    if library is not None:
+        library.mallopt(_ARENA_MAX, 1)
 
 
 def _count(library: Any, step: int) -> None:

@@ -7,7 +7,7 @@ Damaged files give fewer entries, never an endless loop.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 Order = Literal["<", ">"]
 
@@ -124,8 +124,8 @@ def pack(directory: Directory, order: Order, offset: int) -> bytes:
     return head + struct.pack(f"{order}I", 0) + body
 
 
-def attach(stream: BinaryIO, order: Order, directories: dict[int, Directory]) -> None:
-    """Append directories to a file and enter their places into its first one.
+def attach(stream: Any, order: Order, directories: dict[int, Directory]) -> None:
+    """Append directories to an open file and enter their places into its first one.
 
     That has an entry for each, with a number lower by one: libraries keep the numbers themselves to themselves.
     The places of images below become plain numbers, as older readers expect them.

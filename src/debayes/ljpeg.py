@@ -1,8 +1,8 @@
 """Lossless JPEG (ITU-T T.81, process 14), the compression that every reader of DNG knows, of pictures of 16 bits.
 
 Each sample is foretold by the one left of it, and what it differs by is written: how many bits it has as a Huffman
-code, then those bits. Libraries do this sample by sample, and twice, once to count. Here it is done for all samples
-of a tile at once, with codes made for the whole picture from some of its rows: a quarter of the time.
+code, then those bits. Libraries do this sample by sample, and twice, once to count. Here it is done for many rows
+at once, with codes made for the whole picture from some of them: a quarter of the time.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,18 @@ SIZES = 17
 # A size is taken to be no rarer than this, seen or not, so that each has a code and none has more than 16 bits.
 RAREST = 1 / 1024
 
+# Samples of a tile that are worked on at once, in memory that is used again. With fewer, threads wait for each
+# other in Python.
+BAND = 384 * 1024
+
 # Low bits of an entry of the table, for how many bits it has; the bits are above.
 _LENGTH = np.uint64(6)
 _MASK = np.uint64(63)
+_WORD = np.uint64(64)
+_ONES = np.uint64(2**64 - 1)
+
+# Every sample as it is.
+_PLAIN = np.arange(65536, dtype=np.uint16)
 
 
 @dataclass(frozen=True)
@@ -31,15 +40,19 @@ class Coder:
     """The bits of the code for each size of a difference."""
     table: NDArray[np.uint64]
     """For each difference its code and bits, and below them how many these are."""
+    curve: UInt16[np.ndarray, "65536"]
+    """What is written for each sample."""
 
     @classmethod
-    def of(cls, rows: UInt16[np.ndarray, "h w c"]) -> "Coder":
+    def of(cls, rows: UInt16[np.ndarray, "h w c"], curve: UInt16[np.ndarray, "65536"] = _PLAIN) -> "Coder":
         """One for a picture of such rows; a few of its own are enough to know how often each size comes up."""
-        sizes = np.bincount(_SIZE[_differences(rows)], minlength=SIZES)
-        lengths = code_lengths(sizes)
+        height, width, colors = rows.shape
+        written = curve.take(rows.reshape(height, width * colors))
+        often = np.bincount(_differences(written, colors).ravel(), minlength=65536)
+        lengths = code_lengths(np.bincount(_SIZE, often, SIZES).astype(np.int64))
         codes, wide = _canonical(lengths), np.array(lengths, np.uint64)
         entry = codes[_SIZE] << _EXTRA | _BITS
-        return cls(lengths, entry << _LENGTH | wide[_SIZE] + _EXTRA)
+        return cls(lengths, entry << _LENGTH | wide[_SIZE] + _EXTRA, curve)
 
     def encode(self, tile: UInt16[np.ndarray, "h w c"]) -> bytes:
         """A tile as a JPEG file."""
@@ -51,7 +64,83 @@ class Coder:
         scan = bytes([colors]) + b"".join(bytes([color, 0]) for color in range(colors)) + b"\x01\x00\x00"
         codes = b"\x00" + bytes(counts) + bytes(ordered)
         head = _segment(0xC3, frame) + _segment(0xC4, codes) + _segment(0xDA, scan)
-        return b"\xff\xd8" + head + _join(self.table.take(_differences(tile))) + b"\xff\xd9"
+        return b"".join([b"\xff\xd8", head, *self._scan(tile), b"\xff\xd9"])
+
+    def _scan(self, tile: UInt16[np.ndarray, "h w c"]) -> list[bytes]:
+        """The codes and bits of all samples, band by band."""
+        height, width, colors = tile.shape
+        band = max(1, BAND // (width * colors))
+        samples = np.empty((band + 1, width, colors), np.uint16)  # and the row above
+        entries = np.empty(band * width * colors + 1, np.uint64)
+        bits = _Bits(len(entries) // 2)
+        above = 0
+        for top in range(0, height, band):
+            some = tile[top : top + band]
+            self.curve.take(some, out=samples[1 : len(some) + 1], mode="clip")  # without a check, in place
+            rows = samples[1 - above : len(some) + 1].reshape(above + len(some), width * colors)
+            found = _differences(rows, colors)[above:]
+            self.table.take(found, out=entries[: found.size].reshape(found.shape), mode="clip")
+            entries[found.size] = 0
+            bits.add(entries[: found.size + found.size % 2])
+            samples[0], above = samples[len(some)], 1
+        return bits.end()
+
+
+class _Bits:
+    """Bits one after the other, with a 0 behind every byte of 255."""
+
+    def __init__(self, pairs: int) -> None:
+        """For so many pairs of entries at once."""
+        self._bits, self._many, self._end = np.empty((3, pairs), np.uint64)
+        self._open, self._length = np.uint64(0), 0  # the bits of a word that is not full, and how many they are
+        self._done: list[bytes] = []
+
+    def add(self, entries: NDArray[np.uint64]) -> None:
+        """Put the bits of entries, an even number of them, behind those that are there."""
+        first, second = entries[0::2], entries[1::2]
+        bits, many, end = (part[: len(first)] for part in (self._bits, self._many, self._end))
+        # two and two have at most 62 bits
+        np.bitwise_and(second, _MASK, out=many)
+        np.right_shift(first, _LENGTH, out=bits)
+        np.left_shift(bits, many, out=bits)
+        np.right_shift(second, _LENGTH, out=many)
+        np.bitwise_or(bits, many, out=bits)
+        np.add(first, second, out=many)
+        np.bitwise_and(many, _MASK, out=many)
+        many[0] += self._length
+        np.cumsum(many, out=end)
+        self._length = int(end[-1]) % 64
+        np.negative(end, out=end)
+        shift = np.bitwise_and(end, _MASK, out=many)  # how many bits of the word are behind the pair
+        word = end.view(np.int64)
+        np.right_shift(word, 6, out=word)  # -1 is the first word
+        # In every word a pair ends, but the first pair may end in the second. What reaches into the word before is
+        # shifted out of its own. Bits of pairs do not overlap, so those of a word are a sum, and that is a
+        # difference of sums from the first pair on, which may overflow.
+        last = np.flatnonzero(word[1:] != word[:-1])
+        early = int(word[0]) + 2  # 1, or 0 if it does
+        reach = bits.take(last + 1) >> (_WORD - shift.take(last + 1))
+        words = np.zeros(len(last) + 2 - early, np.uint64)
+        words[0] = self._open
+        if not early:
+            words[0] |= bits[0] >> (_WORD - shift[0])
+        np.left_shift(bits, shift, out=bits)
+        np.cumsum(bits, out=bits)
+        words[1 - early :] |= np.diff(np.append(bits.take(last), bits[-1]), prepend=np.uint64(0))
+        words[1 - early : -1] |= reach
+        self._open = words[-1] if self._length else np.uint64(0)
+        self._append(words[:-1] if self._length else words, 0)
+
+    def end(self) -> list[bytes]:
+        """All of them, filled up with ones."""
+        if self._length:
+            ones = _ONES >> np.uint64(self._length)
+            self._append(np.array([self._open | ones], np.uint64), (64 - self._length) // 8)
+        return self._done
+
+    def _append(self, words: NDArray[np.uint64], spare: int) -> None:
+        data = words.astype(">u8").view(np.uint8)
+        self._done.append(data[: len(data) - spare].tobytes().replace(b"\xff", b"\xff\x00"))
 
 
 def code_lengths(counts: NDArray[np.int64]) -> tuple[int, ...]:
@@ -90,42 +179,13 @@ def _segment(marker: int, data: bytes) -> bytes:
     return bytes([0xFF, marker]) + (len(data) + 2).to_bytes(2, "big") + data
 
 
-def _differences(tile: UInt16[np.ndarray, "h w c"]) -> UInt16[np.ndarray, " n"]:
+def _differences(rows: UInt16[np.ndarray, "h n"], colors: int) -> UInt16[np.ndarray, "h n"]:
     """Samples less those left of them, modulo 65536; in the first column less those above, at first less half."""
-    height, width, colors = tile.shape
-    rows = tile.reshape(height, width * colors)
     found = np.empty_like(rows)
     np.subtract(rows[:, colors:], rows[:, :-colors], out=found[:, colors:])
     np.subtract(rows[1:, :colors], rows[:-1, :colors], out=found[1:, :colors])
     found[0, :colors] = rows[0, :colors] - np.uint16(32768)
-    return found.ravel()
-
-
-def _join(entries: NDArray[np.uint64]) -> bytes:
-    """The bits of all entries one after the other, filled up with ones, with a 0 behind every byte of 255."""
-    if len(entries) % 2:
-        entries = np.append(entries, np.uint64(0))
-    # two and two have at most 62 bits
-    first, second = entries[0::2], entries[1::2]
-    many = second & _MASK
-    bits = first >> _LENGTH << many | second >> _LENGTH
-    many += first & _MASK
-    end = np.cumsum(many)
-    start = end - many
-    shift = start & _MASK
-    bits <<= 64 - many
-    # In every word of 64 bits at least one pair starts. Bits of pairs do not overlap, so those of a word are a sum,
-    # and that is a difference of sums from the first pair on, which may overflow. The last one may reach beyond.
-    word = start >> _LENGTH
-    last = np.append(np.flatnonzero(word[1:] != word[:-1]), len(word) - 1)
-    words = np.diff(np.cumsum(bits >> shift)[last], prepend=np.uint64(0))
-    words = np.append(words, np.uint64(0))
-    words[1:] |= bits[last] << (63 - shift[last]) << np.uint64(1)
-    total = int(end[-1])
-    whole = -(-total // 8)
-    data = bytearray(words.astype(">u8").tobytes()[:whole])
-    data[-1] |= (1 << 8 * whole - total) - 1
-    return bytes(data).replace(b"\xff", b"\xff\x00")
+    return found
 
 
 def _of_differences() -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:

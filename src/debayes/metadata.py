@@ -65,13 +65,12 @@ def exif_block(raw: Raw) -> bytes:
 
 
 def copy_by_exiftool(source: Path, target: Path, raw: Raw) -> bool:
-    """Copy all that is not about the pixels, maker notes and lens data too, if exiftool is there; whether it was.
+    """Copy all that is not about the pixels, maker notes and lens data too, if `has_more` says so; whether it was.
 
-    What exiftool cannot copy stays as it was written: the EXIF block has been copied before. A DNG that has nothing
-    else is not given to it: that would take a third of a second.
+    What exiftool cannot copy stays as it was written: the EXIF block has been copied before.
     """
     program = shutil.which("exiftool")
-    if program is None or _is_plain(raw):
+    if program is None or not has_more(raw):
         return False
     groups = ("-ExifIFD:all", "-GPS:all", "-MakerNotes", "-XMP:all", "-IPTC:all", "--XMP-tiff:Orientation")
     command = [program, "-q", "-q", "-m", "-overwrite_original", "-TagsFromFile", str(source), *groups, str(target)]
@@ -81,8 +80,13 @@ def copy_by_exiftool(source: Path, target: Path, raw: Raw) -> bool:
         return False
 
 
-def _is_plain(raw: Raw) -> bool:
-    """Whether a raw is a DNG without maker notes, XMP and IPTC."""
-    if raw.block is None or _DNG not in raw.block.images[0]:
+def has_more(raw: Raw) -> bool:
+    """Whether exiftool is there, and a raw may have what it alone copies.
+
+    A DNG without maker notes, XMP and IPTC has not: exiftool would take a third of a second for it.
+    """
+    if shutil.which("exiftool") is None:
         return False
-    return _MAKER_NOTE not in raw.block.exif and not any(raw.block.find(tag) for tag in _MORE)
+    if raw.block is None or _DNG not in raw.block.images[0]:
+        return True
+    return _MAKER_NOTE in raw.block.exif or any(raw.block.find(tag) for tag in _MORE)

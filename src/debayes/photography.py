@@ -93,6 +93,10 @@ def develop(
     What is there already is skipped, so an interrupted folder goes on where it stopped. A file that cannot be
     developed is named at the end, and the others are developed all the same; the exit code is then 1.
     """
+    from debayes import heap
+
+    heap.unite()  # before NumPy and PyTorch start their threads
+
     from debayes import batch, cfa, color, darkroom
     from debayes.terminal import batch_bar
 
