@@ -1,4 +1,4 @@
-"""Residual blocks for Hopper GPUs: how filters are laid out, how the work is divided, and that CUDA's compiler, where
+"""Residual blocks for Hopper GPUs: how filters lie, how the work is divided, and that CUDA's compiler, where
 there is one, keeps the matrix units busy. What the kernel gives is checked on the GPU itself before it is used."""
 
 import shutil
