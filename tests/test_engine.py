@@ -10,7 +10,7 @@ from networks import untrained
 from torch import Tensor, nn
 
 import debayes
-from debayes import cfa, engine, exchange, graph, replay, restoration, stages
+from debayes import cfa, engine, exchange, graph, joining, replay, restoration, stages
 from debayes.engine import Disagreement, Engine
 from debayes.model import Config, Network
 from debayes.nig import NormalInverseGamma
@@ -156,7 +156,7 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     64 neither; the pixels stay."""
     network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
     steps = exchange.trace_folded(network, late=True)
-    saved = {own: len(replay.join(steps.steps)) - len(replay.join(steps.steps, own=own)) for own in (0, 32, 64)}
+    saved = {own: len(joining.join(steps.steps)) - len(joining.join(steps.steps, own=own)) for own in (0, 32, 64)}
     assert saved == {0: 0, 32: 4, 64: 8}
     planes = noisy(1, 4, 16, 24).double()
     run = replay.build(steps, torch.float64, merged=merged, own=64)
@@ -172,8 +172,8 @@ def test_whole_residual_blocks_are_the_body(tail_blocks: int) -> None:
     config = Config("unet", widths=(16, 32, 64), blocks=1, bottom_blocks=2, tail=32, tail_blocks=tail_blocks)
     network = untrained(config)
     steps = exchange.trace_folded(network, late=True)
-    joined = replay.join(steps.steps, own=64, blocks=(32, 64))
-    found = [step.rectified for step in joined if isinstance(step, replay.Block)]
+    joined = joining.join(steps.steps, own=64, blocks=(32, 64))
+    found = [step.rectified for step in joined if isinstance(step, joining.Block)]
     assert found == [False] * 4 + [True] * tail_blocks
     planes = noisy(1, 4, 16, 24).double()
     run = replay.build(steps, torch.float64, merged=True, own=64, blocks=(32, 64))
@@ -200,8 +200,8 @@ def test_a_small_gpu_keeps_the_kernels_that_it_has_room_for(monkeypatch: pytest.
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
     steps = exchange.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps
-    joined = replay.join(steps)
-    assert [type(step) for step in joined].count(replay.Joined) == 1
+    joined = joining.join(steps)
+    assert [type(step) for step in joined].count(joining.Joined) == 1
     assert len(joined) == len(steps) - 2
 
 
