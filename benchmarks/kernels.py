@@ -3,7 +3,7 @@
 Restores a mosaic of 24 megapixels in the GPU's memory with `--engine compile`: megapixels a second, and the kernels
 that take most of it. With --shapes, the convolutions of `kernels.py` too, in several shapes of blocks, beside
 cuDNN's with the pass for a residual block's sum that those save. With --blocks, the residual blocks of `hopper.py`
-in several sizes, beside two convolutions of `kernels.py`.
+in several sizes, beside a convolution of cuDNN's and one of `kernels.py`.
 """
 
 import argparse

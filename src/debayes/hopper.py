@@ -111,11 +111,9 @@ def _load(device: torch.device, channels: int, groups: int, ahead: int, bfloat16
     return kernel, memory
 
 
-def compile_block(
-    channels: int, groups: int, ahead: int, bfloat16: bool = False, *, nvrtc: str | None = None
-) -> bytes:
-    """The kernel as a program for such a GPU, by the compiler in a library: if none is named, PyTorch's."""
-    library = ctypes.CDLL(nvrtc or f"libnvrtc.so.{str(torch.version.cuda).split('.')[0]}")
+def compile_block(channels: int, groups: int, ahead: int, bfloat16: bool) -> bytes:
+    """The kernel as a program for such a GPU, by the compiler that comes with PyTorch."""
+    library = ctypes.CDLL(f"libnvrtc.so.{str(torch.version.cuda).split('.')[0]}")
     source = files("debayes").joinpath("block.cu").read_bytes()
     sizes = {"CHANNELS": channels, "GROUPS": groups, "AHEAD": ahead, "BFLOAT16": int(bfloat16)}
     options = ["--gpu-architecture=sm_90a", "--std=c++17", *(f"-D{name}={size}" for name, size in sizes.items())]
