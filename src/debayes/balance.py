@@ -8,11 +8,12 @@ They are compared where a colour was measured. Pixels between, where it was not,
 or darker (some 1e-5 of white, in shadows half a percent): that is taken off as well.
 """
 
+from itertools import groupby
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes import cfa
@@ -35,73 +36,78 @@ class Balance:
         self.rows, self.columns = -(-height // CELL), -(-width // CELL)
         self.limit = limit
         # Of every cell: how much brighter the mosaic is than the picture, and how much brighter all pixels are than
-        # those that measured the colour; sums, and the weights that went into them.
-        self._sum, self._count, self._ahead, self._looks = np.zeros((4, 3, self.rows, self.columns))
+        # those that measured the colour; sums, and the weights that went into both.
+        self._sum, self._ahead, self._count = np.zeros((3, 3, self.rows, self.columns))
         self._across: Tensor | None = None  # the means at every column, when they have been asked for
         self.width = width
 
     def add(
         self, picture: Float[Tensor, "3 h w"], mosaic: Float[Tensor, "1 h w"], pattern: str, top: int, left: int
     ) -> None:
-        """Gather a piece: linear colours, the mosaic they were made of, its pattern and its place."""
-        self._across = None
-        for color, (y, x) in zip(pattern, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True):
-            i = cfa.COLORS.index(color)
-            seen = picture[i, y::2, x::2]
-            if seen.numel() == 0:
-                continue
-            weight = self.weight(seen)
-            difference = weight * (mosaic[0, y::2, x::2] - seen)
-            rows = np.arange(top + y, top + y + 2 * seen.shape[0], 2) // CELL
-            columns = np.arange(left + x, left + x + 2 * seen.shape[1], 2) // CELL
-            place = (i, slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1))
-            self._sum[place] += _sums(difference, rows, columns)
-            self._count[place] += _sums(weight, rows, columns)
-        self._compare(picture, pattern, top, left)
+        """Gather a piece: linear colours, the mosaic they were made of, its pattern and its place.
 
-    def _compare(self, picture: Float[Tensor, "3 h w"], pattern: str, top: int, left: int) -> None:
-        """Gather how much brighter all pixels are than those that measured a colour, in two rows of each cell."""
-        down, right = top % 2, left % 2  # pairs start where the picture's do, wherever the piece does
+        Whole cells of the pattern count: a row or column that is cut from the other half of its cell does not.
+        """
+        self._across = None
+        down, right = top % 2, left % 2
+        height, width = ((size - cut) // 2 * 2 for size, cut in zip(picture.shape[1:], (down, right), strict=True))
+        if height <= 0 or width <= 0:
+            return
+        colors = picture.permute(1, 2, 0)[down : down + height, right : right + width]  # as they lie in memory
+        seen = mosaic[0, down : down + height, right : right + width]
         pattern = cfa.shift(pattern, down, right)
-        picture = picture[:, down:, right : right + (picture.shape[2] - right) // 2 * 2]
-        columns = np.arange(left + right, left + right + picture.shape[2], 2) // CELL
-        if len(columns) == 0:
-            return
-        starts = np.searchsorted(columns, np.arange(columns[0], columns[-1] + 1))
-        row = -(top + down) % CELL
-        pairs = [picture[:, row + y :: CELL] for y in (0, 1)]
-        count = pairs[1].shape[1]
-        if count == 0:
-            return
-        cells = torch.stack([pair[:, :count] for pair in pairs], 2).view(3, count, 2, -1, 2)
-        own = torch.stack(
-            [
-                torch.stack([cells[i, :, y, :, x] for y, x in _places(pattern, color)]).mean(0)
-                for i, color in enumerate(cfa.COLORS)
-            ]
-        )
-        weight = self.weight(own)
-        ahead = weight * (cells.mean((2, 4)) - own)
-        first = (top + down + row) // CELL
-        place = (slice(None), slice(first, first + count), slice(columns[0], columns[-1] + 1))
-        self._ahead[place] += np.add.reduceat(ahead.numpy(), starts, axis=2)
-        self._looks[place] += np.add.reduceat(weight.numpy(), starts, axis=2)
+        first = min(-(top + down) % CELL, height)
+        last = height - (height - first) % CELL
+        # the end of a cell, whole cells, the beginning of one
+        for start, stop in ((0, first), (first, last), (last, height)):
+            if start < stop:
+                rows = slice(start, stop)
+                self._gather(colors[rows], seen[rows], pattern, top + down + start, left + right)
+
+    def _gather(
+        self, colors: Float[Tensor, "n w 3"], mosaic: Float[Tensor, "n w"], pattern: str, top: int, left: int
+    ) -> None:
+        """Gather rows of whole cells, or some rows of one, summed before anything else is done with them."""
+        rows, width = mosaic.shape
+        cells = -(-rows // CELL)
+        found = colors.reshape(cells, -1, 2, width * 3).mean(1).view(cells, 2, width // 2, 2, 3)
+        measured = mosaic.reshape(cells, -1, 2 * width).mean(1).view(cells, 2, width // 2, 2)
+        most = colors.reshape(cells, -1, width * 3).amax(1).view(cells, width // 2, 2, 3)
+        most = torch.maximum(most[:, :, 0], most[:, :, 1])
+        whole = found[:, 0] + found[:, 1]
+        whole = (whole[:, :, 0] + whole[:, :, 1]) / 4
+        own, true = (torch.empty_like(most) for _ in range(2))
+        for i, color in enumerate(cfa.COLORS):
+            places = _places(pattern, color)
+            own[..., i] = sum(found[:, y, :, x, i] for y, x in places) / len(places)
+            true[..., i] = sum(measured[:, y, :, x] for y, x in places) / len(places)
+        weight = self.weight(most).mul_(rows // cells)
+        columns = np.arange(left, left + width, 2) // CELL
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
+        place = (slice(None), slice(top // CELL, top // CELL + cells), slice(columns[0], columns[-1] + 1))
+        for sums, values in (
+            (self._sum, weight * (true - own)),
+            (self._ahead, weight * (whole - own)),
+            (self._count, weight),
+        ):
+            sums[place] += np.add.reduceat(values.numpy(), starts, axis=1, dtype=np.float64).transpose(2, 0, 1)
 
     def weight(self, picture: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """How much pixels count, and how much of the correction they get: all up to half the limit, none above."""
-        return (2 - picture * (2 / self.limit)).clamp_(0, 1)
+        return torch.rsub(picture, 2, alpha=2 / self.limit).clamp_(0, 1)
 
     def means(self) -> Float[Tensor, "3 k l"]:
         """The mean difference around each cell."""
         reach = int(4 * REACH)
         taps = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / REACH).square())
-        sums = np.stack((self._sum, self._count, self._ahead, self._looks))
-        grid = torch.from_numpy(sums.reshape(12, 1, self.rows, self.columns)).float()
+        sums = np.stack((self._sum, self._ahead, self._count))
+        grid = torch.from_numpy(sums.reshape(9, 1, self.rows, self.columns)).float()
         grid = F.conv2d(grid, taps.view(1, 1, -1, 1), padding=(reach, 0))
-        total, count, ahead, looks = F.conv2d(grid, taps.view(1, 1, 1, -1), padding=(0, reach)).view(
-            4, 3, self.rows, self.columns
+        total, ahead, count = F.conv2d(grid, taps.view(1, 1, 1, -1), padding=(0, reach)).view(
+            3, 3, self.rows, self.columns
         )
-        means: Tensor = total / count.clamp_min(1) - (ahead / looks.clamp_min(1)).clamp(-MOST, MOST)
+        count = count.clamp_min(1)
+        means: Tensor = total / count - (ahead / count).clamp(-MOST, MOST)
         return means
 
     def correct(self, picture: Float[Tensor, "3 h w"], top: int) -> Float[Tensor, "3 h w"]:
@@ -111,13 +117,14 @@ class Balance:
             means = self.means().permute(1, 2, 0)  # colours last, as pictures lie in memory that go to a file
             self._across = torch.lerp(means[:, left], means[:, right], share[:, None]).flatten(1)
         above, below, share = _between(torch.arange(top, top + picture.shape[1]), self.rows)
-        first, last = int(above[0]), int(below[-1]) + 1
-        # how much of each row of cells is in each row of the picture
-        shares = torch.zeros(len(share), last - first)
-        shares.scatter_add_(1, (above - first)[:, None], 1 - share[:, None])
-        shares.scatter_add_(1, (below - first)[:, None], share[:, None])
-        added = (shares @ self._across[first:last]).view(picture.shape[1], self.width, 3)
-        return torch.addcmul(picture, self.weight(picture), added.permute(2, 0, 1))
+        added = picture.new_empty(picture.shape[1], self.width * 3)
+        pairs = list(zip(above.tolist(), below.tolist(), strict=True))
+        for (upper, lower), some in groupby(range(len(pairs)), pairs.__getitem__):
+            rows = list(some)  # that lie between the same two cells
+            part = slice(rows[0], rows[-1] + 1)
+            torch.lerp(self._across[upper], self._across[lower], share[part, None], out=added[part])
+        shaped = added.view(picture.shape[1], self.width, 3).permute(2, 0, 1)
+        return torch.addcmul(picture, self.weight(picture), shaped)
 
 
 def _places(pattern: str, color: str) -> list[tuple[int, int]]:
@@ -131,12 +138,3 @@ def _between(places: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
     first = position.floor()
     low, high = (i.long().clamp(0, cells - 1) for i in (first, first + 1))
     return low, high, position - first
-
-
-def _sums(values: Float[Tensor, "h w"], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sums over the cells whose numbers are given for each row and column, in order."""
-    down = values.new_zeros(rows[-1] - rows[0] + 1, len(columns))
-    down.index_add_(0, torch.from_numpy(rows - rows[0]), values)
-    first = np.searchsorted(columns, np.arange(columns[0], columns[-1] + 1))
-    sums: NDArray[np.float64] = np.add.reduceat(down.numpy(), first, axis=1, dtype=np.float64)
-    return sums

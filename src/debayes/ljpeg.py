@@ -71,17 +71,21 @@ class Coder:
         height, width, colors = tile.shape
         band = max(1, BAND // (width * colors))
         samples = np.empty((band + 1, width, colors), np.uint16)  # and the row above
-        entries = np.empty(band * width * colors + 1, np.uint64)
-        bits = _Bits(len(entries) // 2)
+        pairs = -(-band * width * colors // 2)
+        first, second = np.empty((2, pairs), np.uint64)  # of each pair of samples
+        bits = _Bits(pairs)
         above = 0
         for top in range(0, height, band):
             some = tile[top : top + band]
-            self.curve.take(some, out=samples[1 : len(some) + 1], mode="clip")  # without a check, in place
+            self.curve.take(some, out=samples[1 : len(some) + 1], mode="wrap")  # without a check, in place
             rows = samples[1 - above : len(some) + 1].reshape(above + len(some), width * colors)
             found = _differences(rows, colors)[above:]
-            self.table.take(found, out=entries[: found.size].reshape(found.shape), mode="clip")
-            entries[found.size] = 0
-            bits.add(entries[: found.size + found.size % 2])
+            flat = found.reshape(-1)
+            many, both = -(-flat.size // 2), flat.size // 2
+            self.table.take(flat[0::2], out=first[:many], mode="wrap")
+            self.table.take(flat[1::2], out=second[:both], mode="wrap")
+            second[both:many] = 0
+            bits.add(first[:many], second[:many])
             samples[0], above = samples[len(some)], 1
         return bits.end()
 
@@ -95,9 +99,8 @@ class _Bits:
         self._open, self._length = np.uint64(0), 0  # the bits of a word that is not full, and how many they are
         self._done: list[bytes] = []
 
-    def add(self, entries: NDArray[np.uint64]) -> None:
-        """Put the bits of entries, an even number of them, behind those that are there."""
-        first, second = entries[0::2], entries[1::2]
+    def add(self, first: NDArray[np.uint64], second: NDArray[np.uint64]) -> None:
+        """Put the bits of pairs of entries behind those that are there."""
         bits, many, end = (part[: len(first)] for part in (self._bits, self._many, self._end))
         # two and two have at most 62 bits
         np.bitwise_and(second, _MASK, out=many)
