@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from debayes import cfa, exchange, graph, recording, replay
+from debayes import cfa, chains, exchange, graph, recording, replay, winograd
+from debayes.graph import Graph
 from debayes.model import MAPS, Config, Network, to_channels_last
 from debayes.nig import NormalInverseGamma
 from debayes.stages import Descent, Run, stage
@@ -70,6 +71,7 @@ class Disagreement(UserWarning):
 NEEDS: dict[str, tuple[str, ...]] = {
     "eager": (),
     "half": (),
+    "winograd": (),
     "compile": (),
     "ncnn": ("ncnn",),
     "onnxruntime": ("onnx", "onnxruntime"),
@@ -149,8 +151,13 @@ def _check_installed(name: str, device: torch.device) -> None:
         raise ValueError(f"there is no engine {name!r}: there are {', '.join(NAMES)}")
     if name == "half" and not _halves(device):
         raise ValueError(f"this {device.type} device has no units for half precision: leave the choice to auto")
-    if NEEDS[name] and device.type != "cpu":
+    if (NEEDS[name] or name == "winograd") and device.type != "cpu":
         raise ValueError(f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto")
+    if name == "winograd" and not winograd.available():
+        raise ValueError(
+            "the engine winograd is for processors that it was compiled for when debayes was installed, by a C "
+            "compiler: leave the choice to auto"
+        )
     missing = [module for module in NEEDS[name] if find_spec(module) is None]
     if missing:
         raise ValueError(f'the engine {name} needs {missing[0]}: pip install "debayes[{name}]"')
@@ -170,7 +177,8 @@ def _try(network: Network, name: str) -> Engine | None:
         "eager": _eager,
         "half": _half,
         "compile": _compiled,
-        "ncnn": _ncnn,
+        "winograd": lambda network: _by_steps(network, chains.build),
+        "ncnn": lambda network: _by_steps(network, exchange.run_in_ncnn),
         "onnxruntime": _onnxruntime,
         "openvino": _openvino,
     }
@@ -242,17 +250,16 @@ def _bfloat16(module: nn.Module) -> Callable[..., Any]:
     return lambda *inputs: copied(*(t.bfloat16().contiguous(memory_format=layout) for t in inputs))
 
 
-def _ncnn(network: Network) -> Run:
-    """ncnn, whose Winograd convolutions multiply four times less; in stages if it is a U-Net."""
+def _by_steps(network: Network, build: Callable[[Graph], Callable[..., list[Tensor]]]) -> Run:
+    """What runs a network's steps; in stages if it is a U-Net."""
+
+    def run_module(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
+        run = build(graph.trace(module, *like))
+        return run if isinstance(module, Descent) else lambda *inputs: run(*inputs)[0]
+
     if network.config.architecture == "unet":
-        return stage(network, _in_ncnn)
-    return _whole(network, _in_ncnn(network.body, *graph.examples(network)))
-
-
-def _in_ncnn(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
-    """A module, run by ncnn, with inputs like those."""
-    run = exchange.run_in_ncnn(graph.trace(module, *like))
-    return run if isinstance(module, Descent) else lambda *inputs: run(*inputs)[0]
+        return stage(network, run_module)
+    return _whole(network, run_module(network.body, *graph.examples(network)))
 
 
 def _whole(network: Network, body: Callable[..., Any]) -> Run:

@@ -1,0 +1,273 @@
+/* A chain of 3x3 convolutions by Winograd's F(4x4, 3x3), in which 36 multiplications do the work of 144.
+
+   The 6x6 cells that a tile of 4x4 cells sees are transformed; each of the 36 results is then a product of matrices
+   (tiles by channels, channels by filters), and a second transform makes a tile of the 36 products. GROUP tiles of a
+   row are done at a time, few enough for the second cache of a core.
+
+   The chain goes down a strip of columns, four rows at a time: a band of a layer is done as soon as the layer before
+   has done the band below it. Between two layers there are twelve rows in a ring, and nothing else. A ring has zeros
+   outside of the picture, as the convolutions have it. Channels are last, their number a multiple of LANES.
+
+   LANES, the floats of a vector, and TILES, which the product of matrices does at once, depend on the processor. */
+
+#include <stdint.h>
+#include <string.h>
+
+#define GROUP 12
+#define ROWS 12
+#define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t Mask __attribute__((vector_size(4 * LANES)));
+
+typedef struct {
+    const float *filters; /* as winograd.py arranges them */
+    const float *bias;
+    int64_t in, out;   /* channels */
+    int64_t rectified; /* whether a rectifier follows */
+    int64_t sum;       /* the layer whose input is added, or -1 */
+} Layer;
+
+typedef struct { /* some channels of what the first layer sees; strides in floats */
+    const float *cells;
+    int64_t row, cell, channels;
+} Source;
+
+typedef struct { /* where the result goes */
+    float *cells;
+    int64_t row, cell, channels;
+    int64_t shuffled; /* depth to space: a quarter of the channels after the other, for a picture of twice the size */
+} Target;
+
+typedef struct { /* what a call works on; left and right are of the result, column 0 of a ring is `start` */
+    const Layer *layers;
+    int64_t count;
+    int64_t height, width;
+    int64_t top, bottom, left, right;
+    int64_t start, tiles, wide;
+    float *rings[32];
+    float *spread, *products;
+} Work;
+
+INLINE Vector load(const float *from) { return *(const Unaligned *)from; }
+
+INLINE void store(float *to, Vector value) { *(Unaligned *)to = value; }
+
+INLINE Vector rectify(Vector x) { return (Vector)((Mask)x & (Mask)(x > 0.0f)); }
+
+/* Where a row of the picture lies in a ring; rows above the picture count from below 0. */
+INLINE int64_t place(int64_t row) { return (row % ROWS + ROWS) % ROWS; }
+
+/* Six cells in a line to the six points at which the product is taken. */
+INLINE void to_points(const Vector *x, int step, Vector *y) {
+    Vector a = x[4 * step] - 4.0f * x[2 * step], b = x[3 * step] - 4.0f * x[step];
+    Vector c = x[4 * step] - x[2 * step], d = x[3 * step] - x[step];
+    y[0] = 4.0f * x[0] - 5.0f * x[2 * step] + x[4 * step];
+    y[step] = a + b;
+    y[2 * step] = a - b;
+    y[3 * step] = c + 2.0f * d;
+    y[4 * step] = c - 2.0f * d;
+    y[5 * step] = 4.0f * x[step] - 5.0f * x[3 * step] + x[5 * step];
+}
+
+/* Products at six points to four cells in a line. */
+INLINE void from_points(const Vector *x, int step, Vector *y) {
+    Vector a = x[step] + x[2 * step], b = x[step] - x[2 * step];
+    Vector c = x[3 * step] + x[4 * step], d = x[3 * step] - x[4 * step];
+    y[0] = x[0] + a + c;
+    y[step] = b + 2.0f * d;
+    y[2 * step] = a + 4.0f * c;
+    y[3 * step] = b + 8.0f * d + x[5 * step];
+}
+
+/* The 36 points of some tiles, from six rows; `spread` is 36 x GROUP x channels. */
+static void transform(const float *const rows[6], int64_t first, int64_t in, int64_t tiles, float *spread) {
+    for (int64_t tile = 0; tile < tiles; tile++)
+        for (int64_t c = 0; c < in; c += LANES) {
+            Vector cells[36], points[36];
+            int64_t at = (first + 4 * tile) * in + c;
+            for (int i = 0; i < 6; i++)
+                for (int j = 0; j < 6; j++) cells[6 * i + j] = load(rows[i] + at + j * in);
+            for (int j = 0; j < 6; j++) to_points(cells + j, 6, points + j);
+            for (int i = 0; i < 6; i++) to_points(points + 6 * i, 1, cells + 6 * i);
+            for (int p = 0; p < 36; p++) store(spread + (p * GROUP + tile) * in + c, cells[p]);
+        }
+}
+
+/* TILES tiles by one or two vectors of filters. */
+INLINE void multiply_block(const float *x, const float *filters, float *y, int64_t in, int64_t out, int vectors) {
+    Vector sums[TILES][2];
+    for (int tile = 0; tile < TILES; tile++)
+        for (int n = 0; n < vectors; n++) sums[tile][n] = (Vector){0};
+    for (int64_t k = 0; k < in; k++) {
+        Vector filter[2];
+        for (int n = 0; n < vectors; n++) filter[n] = load(filters + (k * vectors + n) * LANES);
+        for (int tile = 0; tile < TILES; tile++)
+            for (int n = 0; n < vectors; n++) sums[tile][n] += x[tile * in + k] * filter[n];
+    }
+    for (int tile = 0; tile < TILES; tile++)
+        for (int n = 0; n < vectors; n++) store(y + tile * out + n * LANES, sums[tile][n]);
+}
+
+static void multiply(const float *spread, const Layer *layer, int64_t tiles, float *products) {
+    int64_t in = layer->in, out = layer->out;
+    for (int64_t p = 0; p < 36; p++)
+        for (int64_t n = 0; n < out; n += 2 * LANES)
+            for (int64_t tile = 0; tile < tiles; tile += TILES) {
+                const float *x = spread + (p * GROUP + tile) * in, *filters = layer->filters + (p * out + n) * in;
+                float *y = products + (p * GROUP + tile) * out + n;
+                if (n + LANES < out) multiply_block(x, filters, y, in, out, 2);
+                else multiply_block(x, filters, y, in, out, 1);
+            }
+}
+
+/* Sixteen cells of the result, in its own channels or shuffled, as far as they are asked for. */
+static void hand_out(const Work *work, const Target *target, int64_t row, int64_t column, int64_t c, const Vector *tile) {
+    int64_t quarter = target->channels / 4, part = target->shuffled ? c / quarter : 0;
+    int64_t scale = target->shuffled ? 2 : 1, channel = target->shuffled ? c % quarter : c;
+    int64_t some = target->channels - c < LANES ? target->channels - c : LANES;
+    for (int i = 0; i < 16; i++) {
+        int64_t y = row + i / 4, x = column + i % 4;
+        if (y >= work->bottom || x < work->left || x >= work->right) continue;
+        float *to = target->cells + (scale * y + part / 2) * target->row + (scale * x + part % 2) * target->cell + channel;
+        if (some == LANES) store(to, tile[i]);
+        else if (some > 0) memcpy(to, tile + i, some * sizeof(float));
+    }
+}
+
+/* The tiles of the products, to the next ring or to the target: `row` and `first` say where they are. */
+static void finish(const Work *work, int64_t l, int64_t row, int64_t first, int64_t tiles, const Target *target) {
+    const Layer *layer = work->layers + l;
+    int64_t out = layer->out, wide = work->wide;
+    for (int64_t tile = 0; tile < tiles; tile++)
+        for (int64_t c = 0; c < out; c += LANES) {
+            Vector points[36], half[24], cells[16], bias = load(layer->bias + c);
+            int64_t cell = 1 + 4 * (first + tile), at = (place(row) * wide + cell) * out + c;
+            for (int p = 0; p < 36; p++) points[p] = load(work->products + (p * GROUP + tile) * out + c);
+            for (int j = 0; j < 6; j++) from_points(points + j, 6, half + j);
+            for (int i = 0; i < 4; i++) {
+                Vector line[4];
+                from_points(half + 6 * i, 1, line);
+                for (int j = 0; j < 4; j++) cells[4 * i + j] = line[j] + bias;
+            }
+            if (layer->rectified)
+                for (int i = 0; i < 16; i++) cells[i] = rectify(cells[i]);
+            if (layer->sum >= 0)
+                for (int i = 0; i < 16; i++)
+                    cells[i] += load(work->rings[layer->sum] + at + (i / 4 * wide + i % 4) * out);
+            if (l + 1 < work->count)
+                for (int i = 0; i < 16; i++) store(work->rings[l + 1] + at + (i / 4 * wide + i % 4) * out, cells[i]);
+            else
+                hand_out(work, target, row, work->start + cell, c, cells);
+        }
+}
+
+/* The columns of a ring that are inside of the picture. */
+INLINE void find_inside(const Work *work, int64_t *from, int64_t *to) {
+    *from = work->start < 0 ? -work->start : 0;
+    *to = work->width - work->start < work->wide ? work->width - work->start : work->wide;
+}
+
+/* Four rows of the sources, side by side, into the first ring. */
+static void enter(const Work *work, const Source *sources, int64_t many, int64_t row) {
+    int64_t in = work->layers[0].in, from, to;
+    find_inside(work, &from, &to);
+    for (int64_t y = row; y < row + 4; y++) {
+        float *ring = work->rings[0] + place(y) * work->wide * in;
+        if (y < 0 || y >= work->height) {
+            memset(ring, 0, work->wide * in * sizeof(float));
+            continue;
+        }
+        for (const Source *source = sources; source < sources + many; source++) {
+            const float *cells = source->cells + y * source->row + work->start * source->cell;
+            if (source->cell == in && source->channels == in)
+                memcpy(ring + from * in, cells + from * in, (to - from) * in * sizeof(float));
+            else
+                for (int64_t x = from; x < to; x++)
+                    memcpy(ring + x * in, cells + x * source->cell, source->channels * sizeof(float));
+            ring += source->channels;
+        }
+    }
+}
+
+/* Zeros in four rows of a ring wherever they are outside of the picture. */
+static void clear(const Work *work, int64_t l, int64_t row) {
+    int64_t in = work->layers[l].in, from, to;
+    find_inside(work, &from, &to);
+    for (int64_t y = row; y < row + 4; y++) {
+        float *ring = work->rings[l] + place(y) * work->wide * in;
+        int64_t before = y < 0 || y >= work->height ? work->wide : from;
+        memset(ring, 0, before * in * sizeof(float));
+        if (before == from) memset(ring + to * in, 0, (work->wide - to) * in * sizeof(float));
+    }
+}
+
+/* A band of a layer: four rows of it, of all columns. */
+static void convolve(const Work *work, int64_t l, int64_t row, const Target *target) {
+    const Layer *layer = work->layers + l;
+    const float *rows[6];
+    for (int i = 0; i < 6; i++) rows[i] = work->rings[l] + place(row + i - 1) * work->wide * layer->in;
+    for (int64_t first = 0; first < work->tiles; first += GROUP) {
+        int64_t tiles = work->tiles - first < GROUP ? work->tiles - first : GROUP;
+        transform(rows, 4 * first, layer->in, tiles, work->spread);
+        multiply(work->spread, layer, tiles, work->products);
+        finish(work, l, row, first, tiles, target);
+    }
+}
+
+/* Tiles of a strip that has so many columns of the result: each layer but the last makes one more on either side. */
+INLINE int64_t count_tiles(int64_t count, int64_t columns) { return (columns + 2 * (count - 1) + 3) / 4; }
+
+/* Where the parts of some memory are; how many floats it has. */
+static int64_t share(Work *work, float *memory) {
+    int64_t used = 0, most = 0;
+    for (int64_t l = 0; l < work->count; l++) {
+        const Layer *layer = work->layers + l;
+        work->rings[l] = memory + used;
+        used += ROWS * work->wide * layer->in;
+        if (layer->in > most) most = layer->in;
+        if (layer->out > most) most = layer->out;
+    }
+    work->spread = memory + used;
+    work->products = work->spread + 36 * GROUP * most;
+    return used + 2 * 36 * GROUP * most;
+}
+
+static Work begin(const Layer *layers, int64_t count, int64_t columns) {
+    Work work = {.layers = layers, .count = count, .tiles = count_tiles(count, columns)};
+    work.wide = 4 * work.tiles + 2;
+    return work;
+}
+
+/* Floats of memory that a call needs for so many columns. */
+EXPORT int64_t measure(const Layer *layers, int64_t count, int64_t columns) {
+    Work work = begin(layers, count, columns);
+    float nothing;
+    return share(&work, &nothing);
+}
+
+/* Rows `top` to `bottom` and columns `left` to `right` of what the layers make of a picture. */
+EXPORT void convolve_chain(const Layer *layers, int64_t count, const Source *sources, int64_t many, const Target *target,
+                           int64_t height, int64_t width, int64_t top, int64_t bottom, int64_t left, int64_t right,
+                           float *memory) {
+    Work work = begin(layers, count, right - left);
+    memset(memory, 0, share(&work, memory) * sizeof(float));
+    work.height = height, work.width = width;
+    work.top = top, work.bottom = bottom, work.left = left, work.right = right;
+    work.start = left - count;
+    int64_t bands = (bottom - top + 3) / 4, first = -((count + 3) / 4), entered = first;
+    for (int64_t time = first; time < bands + count - 1; time++) {
+        for (; entered <= time + 1; entered++) enter(&work, sources, many, top + 4 * entered);
+        for (int64_t l = 0; l < count; l++) {
+            int64_t band = time - l, around = (count - 1 - l + 3) / 4; /* bands beyond, which later layers see */
+            if (band < -around || band >= bands + around) continue;
+            convolve(&work, l, top + 4 * band, target);
+            if (l + 1 < count) clear(&work, l + 1, top + 4 * band);
+        }
+    }
+}
+
+/* What channels come in multiples of. */
+EXPORT int64_t lanes(void) { return LANES; }

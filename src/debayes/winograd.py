@@ -1,0 +1,169 @@
+"""Chains of 3x3 convolutions on a CPU by Winograd's method, in C (`winograd.c`).
+
+Each takes a quarter of the multiplications, in single precision, and what lies between the first and the last never
+leaves a core's cache. The library is compiled when debayes is installed, if there is a C compiler.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# Columns of a strip, which one thread does from the top to the bottom: few enough for the cache of a core.
+STRIP = 288
+
+# Parts of a picture for each thread, so that none waits long for another, and rows that a part has at least.
+PARTS, LEAST = 4, 64
+
+# Filters of three taps at the six points 0, 1, -1, 2, -2 and infinity.
+POINTS = torch.tensor(
+    [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ],
+    dtype=torch.float64,
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of a chain, with zeros around the picture."""
+
+    weight: Float[Tensor, "o i 3 3"]
+    bias: Float[Tensor, " o"]
+    rectified: bool = False
+    summed: bool = False
+    """Whether the input of the convolution before it is added to what it gives, as in a residual block."""
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        ("filters", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs", "rectified", "sum")),
+    )
+
+
+class _Source(ctypes.Structure):
+    _fields_ = (("cells", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "cell", "channels")))
+
+
+class _Target(ctypes.Structure):
+    _fields_ = (*_Source._fields_, ("shuffled", ctypes.c_int64))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Convolutions one after the other; the first sees what it is given side by side, as channels."""
+
+    layers: tuple[Layer, ...]
+    shuffled: bool = False
+    """Whether depth to space follows; the quarter of the filters is then a multiple of 16."""
+
+    def __call__(self, *inputs: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b o H W"]:
+        scale, channels = (2, len(self.layers[-1].bias)) if self.shuffled else (1, len(self.layers[-1].bias))
+        batch, _, height, width = inputs[0].shape
+        result = torch.empty(
+            (batch, channels // scale**2, scale * height, scale * width), memory_format=torch.channels_last
+        )
+        for i in range(batch):
+            self._convolve([_lay_out(each[i]) for each in inputs], result[i])
+        return result
+
+    def _convolve(self, inputs: Sequence[Float[Tensor, "_ h w"]], result: Float[Tensor, "o H W"]) -> None:
+        library, (layers, _) = _load(), self._arranged
+        sources = (_Source * len(inputs))(*(_Source(*_describe(each)) for each in inputs))
+        target = _Target(*_describe(result)[:3], len(self.layers[-1].bias), self.shuffled)
+        height, width = inputs[0].shape[1:]
+        across = _cut(width, STRIP)
+        down = _cut(height, max(LEAST, height * len(across) // (PARTS * torch.get_num_threads())))
+        floats = library.measure(layers, len(layers), max(right - left for left, right in across))
+
+        def work(part: tuple[int, int, int, int]) -> None:
+            memory = torch.empty(floats)
+            where = (layers, len(layers), sources, len(sources), ctypes.byref(target), height, width)
+            library.convolve_chain(*where, *part, memory.data_ptr())
+
+        list(_threads(torch.get_num_threads()).map(work, [(*rows, *columns) for rows in down for columns in across]))
+
+    @cached_property
+    def _arranged(self) -> tuple[ctypes.Array[_Layer], list[Tensor]]:
+        """The layers as the library takes them, and what they point at."""
+        lanes = _load().lanes()
+        held: list[Tensor] = []
+        layers = []
+        for i, layer in enumerate(self.layers):
+            weight, bias = layer.weight.detach().double(), layer.bias.detach()
+            if self.shuffled and i == len(self.layers) - 1:
+                weight, bias = (each.unflatten(0, (-1, 4)).transpose(0, 1).flatten(0, 1) for each in (weight, bias))
+            outputs, inputs = (-(-count // lanes) * lanes for count in weight.shape[:2])
+            held += [arrange(weight, lanes), torch.cat((bias, bias.new_zeros(outputs - len(bias)))).float()]
+            pointers = (each.data_ptr() for each in held[-2:])
+            layers.append(_Layer(*pointers, inputs, outputs, layer.rectified, i - 1 if layer.summed else -1))
+        return (_Layer * len(layers))(*layers), held
+
+
+def arrange(weight: Float[Tensor, "o i 3 3"], lanes: int) -> Float[Tensor, "36 n"]:
+    """Filters at the 36 points, as the library reads them: two vectors of filters, input after input, then the next
+    two; channels are filled up with zeros to whole vectors."""
+    outputs, inputs = weight.shape[:2]
+    points = torch.einsum("xa,oiab,yb->xyio", POINTS, weight.double(), POINTS).flatten(0, 1)
+    points = torch.nn.functional.pad(points, (0, -outputs % lanes, 0, -inputs % lanes))
+    return torch.cat([part.flatten(1) for part in points.split(2 * lanes, 2)], 1).float()
+
+
+def available() -> bool:
+    """Whether there is a library for this processor."""
+    return _find().exists()
+
+
+def _find() -> Path:
+    return Path(__file__).with_name(f"winograd-{torch.backends.cpu.get_cpu_capability()}.so")
+
+
+@cache
+def _load() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_find()))
+    library.lanes.restype = library.measure.restype = ctypes.c_int64
+    library.lanes.argtypes = ()
+    library.measure.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    numbers = (ctypes.c_int64,) * 6
+    library.convolve_chain.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_int64) * 2,
+        ctypes.c_void_p,
+        *numbers,
+        ctypes.c_void_p,
+    )
+    return library
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="winograd")
+
+
+def _cut(size: int, most: int) -> list[tuple[int, int]]:
+    """Equal parts of a side, of about so many at most."""
+    parts = -(-size // most)
+    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
+
+
+def _lay_out(picture: Float[Tensor, "c h w"]) -> Float[Tensor, "c h w"]:
+    """The same in single precision, its channels last in memory."""
+    picture = picture.float()
+    return picture if picture.stride(0) == 1 else picture.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+
+def _describe(picture: Float[Tensor, "c h w"]) -> tuple[int, int, int, int]:
+    """Where a picture is, floats from row to row and from cell to cell, and its channels."""
+    return picture.data_ptr(), picture.stride(1), picture.stride(2), picture.shape[0]
