@@ -32,7 +32,15 @@ class Compiler(BuildHookInterface):  # type: ignore[misc]
             return
         for name, (lanes, tiles, flags) in (X86 if platform.machine() in ("x86_64", "AMD64") else OTHERS).items():
             target = Path(self.root, SOURCE.with_name(f"winograd-{name}.so"))
-            command = [*compiler.split(), "-O3", "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", *flags.split()]
+            command = [
+                *compiler.split(),
+                "-O3",
+                "-ffp-contract=fast",
+                "-shared",
+                "-fPIC",
+                "-fvisibility=hidden",
+                *flags.split(),
+            ]
             command += [f"-DLANES={lanes}", f"-DTILES={tiles}", str(Path(self.root, SOURCE)), "-o", str(target)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:

@@ -21,7 +21,7 @@ CONFIGS = {
     "three levels": Config(widths=(4, 6, 8), blocks=1, bottom_blocks=1, tail=4),
     "paper": Config("paper", widths=(8,), blocks=1, groups=2, growth=4, layers=2),
 }
-EXACT = ("eager", "ncnn", "onnxruntime", "openvino")
+EXACT = ("eager", "winograd", "ncnn", "onnxruntime", "openvino")
 
 
 def prepared(network: Network, name: str) -> Engine:
@@ -84,11 +84,12 @@ def test_shipped_network_agrees(name: str) -> None:
     torch.testing.assert_close(found.mean_variance.sqrt(), right.mean_variance.sqrt(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["winograd", "ncnn"])
 @pytest.mark.parametrize("config", ["two levels", "paper"])
-def test_batches_are_run_one_by_one(config: str) -> None:
-    """ncnn has no batches: mosaics of one do not mix."""
+def test_batches_are_run_one_by_one(config: str, name: str) -> None:
+    """These engines have no batches: mosaics of one do not mix."""
     network = untrained(CONFIGS[config])
-    fast = prepared(network, "ncnn")
+    fast = prepared(network, name)
     batch = noisy(3, 1, 40, 48)
     together = restoration.restore(fast, batch)
     for i in range(3):

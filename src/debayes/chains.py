@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,6 @@ from debayes.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle,
 # Convolutions of a chain at most. Each but the last makes a column more on either side of a strip.
 LONGEST = 5
 
-# Channels of a picture that a chain shuffles come in multiples of the longest vector.
-WHOLE = 16
-
 
 @dataclass(frozen=True)
 class Chain:
@@ -27,7 +24,6 @@ class Chain:
     convolutions: tuple[Convolution, ...]
     summed: tuple[bool, ...]
     """Of which of them the input of the one before is added."""
-    shuffled: bool = False
 
 
 def link(steps: Graph) -> list[Step | Chain]:
@@ -36,7 +32,6 @@ def link(steps: Graph) -> list[Step | Chain]:
     linked: list[Step | Chain] = []
     side_by_side: dict[str, Concatenation] = {}
     for step in steps.steps:
-        before = linked[-1] if linked else None
         if isinstance(step, Convolution) and step.weight.shape[2:] == (3, 3) and step.stride == step.padding == 1:
             inputs: tuple[str, ...] = (step.input,)
             if step.input in side_by_side:
@@ -46,8 +41,6 @@ def link(steps: Graph) -> list[Step | Chain]:
             linked.append(Chain(step.output, inputs, (step,), (False,)))
         elif isinstance(step, Sum) and (block := _close(linked, step, uses)) is not None:
             linked[-2:] = [block]
-        elif isinstance(step, Shuffle) and isinstance(before, Chain) and _shuffles(before, step, uses):
-            linked[-1] = replace(before, output=step.output, shuffled=True)
         else:
             linked.append(step)
             if isinstance(step, Concatenation) and uses[step.output] == 1:
@@ -65,15 +58,9 @@ def _close(linked: list[Step | Chain], total: Sum, uses: Counter[str]) -> Chain 
     alone = uses[first.output] == uses[second.output] == 1 and not second.convolutions[-1].rectified
     if not alone or second.inputs != (first.output,) or {*total.inputs} != {*first.inputs, second.output}:
         return None
-    if len(first.convolutions) > 1 or len(second.convolutions) > 1 or second.shuffled:
+    if len(first.convolutions) > 1 or len(second.convolutions) > 1:
         return None
     return Chain(total.output, first.inputs, first.convolutions + second.convolutions, (False, True))
-
-
-def _shuffles(chain: Chain, step: Shuffle, uses: Counter[str]) -> bool:
-    """Whether a chain can do the depth to space behind it."""
-    whole = chain.convolutions[-1].weight.shape[0] % (4 * WHOLE) == 0
-    return step.input == chain.output and uses[chain.output] == 1 and whole and not chain.summed[-1]
 
 
 def _lengthen(linked: list[Step | Chain], uses: Counter[str]) -> list[Step | Chain]:
@@ -86,16 +73,10 @@ def _lengthen(linked: list[Step | Chain], uses: Counter[str]) -> list[Step | Cha
             and isinstance(before, Chain)
             and step.inputs == (before.output,)
             and uses[before.output] == 1 + any(step.summed[1:2])
-            and not before.shuffled
             and len(before.convolutions) + len(step.convolutions) <= LONGEST
         ):
-            longer[-1] = Chain(
-                step.output,
-                before.inputs,
-                before.convolutions + step.convolutions,
-                before.summed + step.summed,
-                step.shuffled,
-            )
+            convolutions = before.convolutions + step.convolutions
+            longer[-1] = Chain(step.output, before.inputs, convolutions, before.summed + step.summed)
         else:
             longer.append(step)
     return longer
@@ -125,8 +106,7 @@ def _prepare(step: Step | Chain) -> Callable[..., Tensor]:
     if isinstance(step, Chain):
         layers = zip(step.convolutions, step.summed, strict=True)
         return winograd.Chain(
-            tuple(winograd.Layer(each.weight, each.bias, each.rectified, summed) for each, summed in layers),
-            step.shuffled,
+            tuple(winograd.Layer(each.weight, each.bias, each.rectified, summed) for each, summed in layers)
         )
     if isinstance(step, Convolution):
         weight = step.weight.contiguous(memory_format=torch.channels_last)

@@ -177,7 +177,7 @@ def _try(network: Network, name: str) -> Engine | None:
         "eager": _eager,
         "half": _half,
         "compile": _compiled,
-        "winograd": lambda network: _by_steps(network, chains.build),
+        "winograd": lambda network: _by_steps(network, chains.build, late=True),
         "ncnn": lambda network: _by_steps(network, exchange.run_in_ncnn),
         "onnxruntime": _onnxruntime,
         "openvino": _openvino,
@@ -250,7 +250,9 @@ def _bfloat16(module: nn.Module) -> Callable[..., Any]:
     return lambda *inputs: copied(*(t.bfloat16().contiguous(memory_format=layout) for t in inputs))
 
 
-def _by_steps(network: Network, build: Callable[[Graph], Callable[..., list[Tensor]]]) -> Run:
+def _by_steps(
+    network: Network, build: Callable[[Graph], Callable[..., list[Tensor]]], *, late: bool = False
+) -> Run:
     """What runs a network's steps; in stages if it is a U-Net."""
 
     def run_module(module: nn.Module, *like: Tensor) -> Callable[..., Any]:
@@ -258,7 +260,7 @@ def _by_steps(network: Network, build: Callable[[Graph], Callable[..., list[Tens
         return run if isinstance(module, Descent) else lambda *inputs: run(*inputs)[0]
 
     if network.config.architecture == "unet":
-        return stage(network, run_module)
+        return stage(network, run_module, late=late)
     return _whole(network, run_module(network.body, *graph.examples(network)))
 
 

@@ -153,15 +153,15 @@ def _kernel(
     return near.flip(2, 3).transpose(0, 1), bias
 
 
-def stage(network: Network, build: Callable[..., Callable[..., Any]]) -> Run:
+def stage(network: Network, build: Callable[..., Callable[..., Any]], *, late: bool = False) -> Run:
     """A U-Net stage by stage, each on no more of the window than the pixels that are asked for need.
 
-    `build` makes what runs a stage, of the module and of inputs like those it will get.
+    `build` makes what runs a stage, of the module and of inputs like those it will get; `late` is that of `fold`.
 
     The way down sees all of it. The less a stage still looks aside, the less it is given, and at full resolution,
     where a pixel needs most memory, it is given that strip by strip: each is a band of the posterior.
     """
-    folded = fold(network)
+    folded = fold(network, late=late)
     planes = torch.zeros(1, 4, network.config.stride, network.config.stride, device=network.device)
     with torch.inference_mode():
         x, *skips = folded.descent(planes)

@@ -30,16 +30,10 @@ typedef struct {
     int64_t sum;       /* the layer whose input is added, or -1 */
 } Layer;
 
-typedef struct { /* some channels of what the first layer sees; strides in floats */
-    const float *cells;
-    int64_t row, cell, channels;
-} Source;
-
-typedef struct { /* where the result goes */
+typedef struct { /* a source of the first layer's channels, or where the result goes; strides in floats */
     float *cells;
     int64_t row, cell, channels;
-    int64_t shuffled; /* depth to space: a quarter of the channels after the other, for a picture of twice the size */
-} Target;
+} Picture;
 
 typedef struct { /* what a call works on; left and right are of the result, column 0 of a ring is `start` */
     const Layer *layers;
@@ -57,8 +51,8 @@ INLINE void store(float *to, Vector value) { *(Unaligned *)to = value; }
 
 INLINE Vector rectify(Vector x) { return (Vector)((Mask)x & (Mask)(x > 0.0f)); }
 
-/* Where a row of the picture lies in a ring; rows above the picture count from below 0. */
-INLINE int64_t place(int64_t row) { return (row % ROWS + ROWS) % ROWS; }
+/* Where a row of the picture lies in a ring: the four of a band one below the other. */
+INLINE int64_t place(const Work *work, int64_t row) { return ((row - work->top) % ROWS + ROWS) % ROWS; }
 
 /* Six cells in a line to the six points at which the product is taken. */
 INLINE void to_points(const Vector *x, int step, Vector *y) {
@@ -82,7 +76,7 @@ INLINE void from_points(const Vector *x, int step, Vector *y) {
     y[3 * step] = b + 8.0f * d + x[5 * step];
 }
 
-/* The 36 points of some tiles, from six rows; `spread` is 36 x GROUP x channels. */
+/* The 36 points of some tiles, from six rows; `spread` has tiles x 36 x channels. */
 static void transform(const float *const rows[6], int64_t first, int64_t in, int64_t tiles, float *spread) {
     for (int64_t tile = 0; tile < tiles; tile++)
         for (int64_t c = 0; c < in; c += LANES) {
@@ -92,7 +86,7 @@ static void transform(const float *const rows[6], int64_t first, int64_t in, int
                 for (int j = 0; j < 6; j++) cells[6 * i + j] = load(rows[i] + at + j * in);
             for (int j = 0; j < 6; j++) to_points(cells + j, 6, points + j);
             for (int i = 0; i < 6; i++) to_points(points + 6 * i, 1, cells + 6 * i);
-            for (int p = 0; p < 36; p++) store(spread + (p * GROUP + tile) * in + c, cells[p]);
+            for (int p = 0; p < 36; p++) store(spread + (tile * 36 + p) * in + c, cells[p]);
         }
 }
 
@@ -105,10 +99,10 @@ INLINE void multiply_block(const float *x, const float *filters, float *y, int64
         Vector filter[2];
         for (int n = 0; n < vectors; n++) filter[n] = load(filters + (k * vectors + n) * LANES);
         for (int tile = 0; tile < TILES; tile++)
-            for (int n = 0; n < vectors; n++) sums[tile][n] += x[tile * in + k] * filter[n];
+            for (int n = 0; n < vectors; n++) sums[tile][n] += x[tile * 36 * in + k] * filter[n];
     }
     for (int tile = 0; tile < TILES; tile++)
-        for (int n = 0; n < vectors; n++) store(y + tile * out + n * LANES, sums[tile][n]);
+        for (int n = 0; n < vectors; n++) store(y + tile * 36 * out + n * LANES, sums[tile][n]);
 }
 
 static void multiply(const float *spread, const Layer *layer, int64_t tiles, float *products) {
@@ -116,36 +110,34 @@ static void multiply(const float *spread, const Layer *layer, int64_t tiles, flo
     for (int64_t p = 0; p < 36; p++)
         for (int64_t n = 0; n < out; n += 2 * LANES)
             for (int64_t tile = 0; tile < tiles; tile += TILES) {
-                const float *x = spread + (p * GROUP + tile) * in, *filters = layer->filters + (p * out + n) * in;
-                float *y = products + (p * GROUP + tile) * out + n;
+                const float *x = spread + (tile * 36 + p) * in, *filters = layer->filters + (p * out + n) * in;
+                float *y = products + (tile * 36 + p) * out + n;
                 if (n + LANES < out) multiply_block(x, filters, y, in, out, 2);
                 else multiply_block(x, filters, y, in, out, 1);
             }
 }
 
-/* Sixteen cells of the result, in its own channels or shuffled, as far as they are asked for. */
-static void hand_out(const Work *work, const Target *target, int64_t row, int64_t column, int64_t c, const Vector *tile) {
-    int64_t quarter = target->channels / 4, part = target->shuffled ? c / quarter : 0;
-    int64_t scale = target->shuffled ? 2 : 1, channel = target->shuffled ? c % quarter : c;
-    int64_t some = target->channels - c < LANES ? target->channels - c : LANES;
+/* Sixteen cells of the result, as far as they are asked for. */
+static void hand_out(const Work *work, const Picture *target, int64_t row, int64_t column, int64_t c, const Vector *tile) {
+    int64_t channels = target->channels - c;
     for (int i = 0; i < 16; i++) {
         int64_t y = row + i / 4, x = column + i % 4;
         if (y >= work->bottom || x < work->left || x >= work->right) continue;
-        float *to = target->cells + (scale * y + part / 2) * target->row + (scale * x + part % 2) * target->cell + channel;
-        if (some == LANES) store(to, tile[i]);
-        else if (some > 0) memcpy(to, tile + i, some * sizeof(float));
+        float *to = target->cells + y * target->row + x * target->cell + c;
+        if (channels >= LANES) store(to, tile[i]);
+        else if (channels > 0) memcpy(to, tile + i, channels * sizeof(float));
     }
 }
 
 /* The tiles of the products, to the next ring or to the target: `row` and `first` say where they are. */
-static void finish(const Work *work, int64_t l, int64_t row, int64_t first, int64_t tiles, const Target *target) {
+static void finish(const Work *work, int64_t l, int64_t row, int64_t first, int64_t tiles, const Picture *target) {
     const Layer *layer = work->layers + l;
     int64_t out = layer->out, wide = work->wide;
     for (int64_t tile = 0; tile < tiles; tile++)
         for (int64_t c = 0; c < out; c += LANES) {
             Vector points[36], half[24], cells[16], bias = load(layer->bias + c);
-            int64_t cell = 1 + 4 * (first + tile), at = (place(row) * wide + cell) * out + c;
-            for (int p = 0; p < 36; p++) points[p] = load(work->products + (p * GROUP + tile) * out + c);
+            int64_t cell = 1 + 4 * (first + tile), at = (place(work, row) * wide + cell) * out + c;
+            for (int p = 0; p < 36; p++) points[p] = load(work->products + (tile * 36 + p) * out + c);
             for (int j = 0; j < 6; j++) from_points(points + j, 6, half + j);
             for (int i = 0; i < 4; i++) {
                 Vector line[4];
@@ -171,16 +163,16 @@ INLINE void find_inside(const Work *work, int64_t *from, int64_t *to) {
 }
 
 /* Four rows of the sources, side by side, into the first ring. */
-static void enter(const Work *work, const Source *sources, int64_t many, int64_t row) {
+static void enter(const Work *work, const Picture *sources, int64_t many, int64_t row) {
     int64_t in = work->layers[0].in, from, to;
     find_inside(work, &from, &to);
     for (int64_t y = row; y < row + 4; y++) {
-        float *ring = work->rings[0] + place(y) * work->wide * in;
+        float *ring = work->rings[0] + place(work, y) * work->wide * in;
         if (y < 0 || y >= work->height) {
             memset(ring, 0, work->wide * in * sizeof(float));
             continue;
         }
-        for (const Source *source = sources; source < sources + many; source++) {
+        for (const Picture *source = sources; source < sources + many; source++) {
             const float *cells = source->cells + y * source->row + work->start * source->cell;
             if (source->cell == in && source->channels == in)
                 memcpy(ring + from * in, cells + from * in, (to - from) * in * sizeof(float));
@@ -197,7 +189,7 @@ static void clear(const Work *work, int64_t l, int64_t row) {
     int64_t in = work->layers[l].in, from, to;
     find_inside(work, &from, &to);
     for (int64_t y = row; y < row + 4; y++) {
-        float *ring = work->rings[l] + place(y) * work->wide * in;
+        float *ring = work->rings[l] + place(work, y) * work->wide * in;
         int64_t before = y < 0 || y >= work->height ? work->wide : from;
         memset(ring, 0, before * in * sizeof(float));
         if (before == from) memset(ring + to * in, 0, (work->wide - to) * in * sizeof(float));
@@ -205,10 +197,10 @@ static void clear(const Work *work, int64_t l, int64_t row) {
 }
 
 /* A band of a layer: four rows of it, of all columns. */
-static void convolve(const Work *work, int64_t l, int64_t row, const Target *target) {
+static void convolve(const Work *work, int64_t l, int64_t row, const Picture *target) {
     const Layer *layer = work->layers + l;
     const float *rows[6];
-    for (int i = 0; i < 6; i++) rows[i] = work->rings[l] + place(row + i - 1) * work->wide * layer->in;
+    for (int i = 0; i < 6; i++) rows[i] = work->rings[l] + place(work, row + i - 1) * work->wide * layer->in;
     for (int64_t first = 0; first < work->tiles; first += GROUP) {
         int64_t tiles = work->tiles - first < GROUP ? work->tiles - first : GROUP;
         transform(rows, 4 * first, layer->in, tiles, work->spread);
@@ -249,7 +241,7 @@ EXPORT int64_t measure(const Layer *layers, int64_t count, int64_t columns) {
 }
 
 /* Rows `top` to `bottom` and columns `left` to `right` of what the layers make of a picture. */
-EXPORT void convolve_chain(const Layer *layers, int64_t count, const Source *sources, int64_t many, const Target *target,
+EXPORT void convolve_chain(const Layer *layers, int64_t count, const Picture *sources, int64_t many, const Picture *target,
                            int64_t height, int64_t width, int64_t top, int64_t bottom, int64_t left, int64_t right,
                            float *memory) {
     Work work = begin(layers, count, right - left);

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Columns of a strip, which one thread does from the top to the bottom: few enough for the cache of a core.
-STRIP = 288
+# Columns of a strip, which a thread goes down: few enough for the cache of a core, and whole groups of tiles.
+STRIP = 144
 
 # Parts of a picture for each thread, so that none waits long for another, and rows that a part has at least.
 PARTS, LEAST = 4, 64
@@ -54,12 +54,8 @@ class _Layer(ctypes.Structure):
     )
 
 
-class _Source(ctypes.Structure):
+class _Picture(ctypes.Structure):
     _fields_ = (("cells", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("row", "cell", "channels")))
-
-
-class _Target(ctypes.Structure):
-    _fields_ = (*_Source._fields_, ("shuffled", ctypes.c_int64))
 
 
 @dataclass(frozen=True)
@@ -67,25 +63,21 @@ class Chain:
     """Convolutions one after the other; the first sees what it is given side by side, as channels."""
 
     layers: tuple[Layer, ...]
-    shuffled: bool = False
-    """Whether depth to space follows; the quarter of the filters is then a multiple of 16."""
 
-    def __call__(self, *inputs: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b o H W"]:
-        scale, channels = (2, len(self.layers[-1].bias)) if self.shuffled else (1, len(self.layers[-1].bias))
+    def __call__(self, *inputs: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b o h w"]:
         batch, _, height, width = inputs[0].shape
-        result = torch.empty(
-            (batch, channels // scale**2, scale * height, scale * width), memory_format=torch.channels_last
-        )
+        shape = (batch, len(self.layers[-1].bias), height, width)
+        result = torch.empty(shape, memory_format=torch.channels_last)
         for i in range(batch):
             self._convolve([_lay_out(each[i]) for each in inputs], result[i])
         return result
 
-    def _convolve(self, inputs: Sequence[Float[Tensor, "_ h w"]], result: Float[Tensor, "o H W"]) -> None:
+    def _convolve(self, inputs: Sequence[Float[Tensor, "_ h w"]], result: Float[Tensor, "o h w"]) -> None:
         library, (layers, _) = _load(), self._arranged
-        sources = (_Source * len(inputs))(*(_Source(*_describe(each)) for each in inputs))
-        target = _Target(*_describe(result)[:3], len(self.layers[-1].bias), self.shuffled)
+        sources = (_Picture * len(inputs))(*(_Picture(*_describe(each)) for each in inputs))
+        target = _Picture(*_describe(result))
         height, width = inputs[0].shape[1:]
-        across = _cut(width, STRIP)
+        across = _cut(width, STRIP - 2 * (len(layers) - 1))
         down = _cut(height, max(LEAST, height * len(across) // (PARTS * torch.get_num_threads())))
         floats = library.measure(layers, len(layers), max(right - left for left, right in across))
 
@@ -94,7 +86,9 @@ class Chain:
             where = (layers, len(layers), sources, len(sources), ctypes.byref(target), height, width)
             library.convolve_chain(*where, *part, memory.data_ptr())
 
-        list(_threads(torch.get_num_threads()).map(work, [(*rows, *columns) for rows in down for columns in across]))
+        list(
+            _threads(torch.get_num_threads()).map(work, [(*rows, *columns) for rows in down for columns in across])
+        )
 
     @cached_property
     def _arranged(self) -> tuple[ctypes.Array[_Layer], list[Tensor]]:
@@ -104,8 +98,6 @@ class Chain:
         layers = []
         for i, layer in enumerate(self.layers):
             weight, bias = layer.weight.detach().double(), layer.bias.detach()
-            if self.shuffled and i == len(self.layers) - 1:
-                weight, bias = (each.unflatten(0, (-1, 4)).transpose(0, 1).flatten(0, 1) for each in (weight, bias))
             outputs, inputs = (-(-count // lanes) * lanes for count in weight.shape[:2])
             held += [arrange(weight, lanes), torch.cat((bias, bias.new_zeros(outputs - len(bias)))).float()]
             pointers = (each.data_ptr() for each in held[-2:])
@@ -119,7 +111,7 @@ def arrange(weight: Float[Tensor, "o i 3 3"], lanes: int) -> Float[Tensor, "36 n
     outputs, inputs = weight.shape[:2]
     points = torch.einsum("xa,oiab,yb->xyio", POINTS, weight.double(), POINTS).flatten(0, 1)
     points = torch.nn.functional.pad(points, (0, -outputs % lanes, 0, -inputs % lanes))
-    return torch.cat([part.flatten(1) for part in points.split(2 * lanes, 2)], 1).float()
+    return torch.cat([part.flatten(1) for part in torch.split(points, 2 * lanes, 2)], 1).float()
 
 
 def available() -> bool:
@@ -128,22 +120,19 @@ def available() -> bool:
 
 
 def _find() -> Path:
-    return Path(__file__).with_name(f"winograd-{torch.backends.cpu.get_cpu_capability()}.so")
+    """The library for this processor's vector units, or the one for all of its kind."""
+    units = torch.backends.cpu.get_cpu_capability()
+    found = (Path(__file__).with_name(f"winograd-{name}.so") for name in (units, "DEFAULT"))
+    return next((path for path in found if path.exists()), Path(__file__).with_name(f"winograd-{units}.so"))
 
 
 @cache
 def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_find()))
+    array = (ctypes.c_void_p, ctypes.c_int64)
     library.lanes.restype = library.measure.restype = ctypes.c_int64
-    library.lanes.argtypes = ()
-    library.measure.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    numbers = (ctypes.c_int64,) * 6
-    library.convolve_chain.argtypes = (
-        *(ctypes.c_void_p, ctypes.c_int64) * 2,
-        ctypes.c_void_p,
-        *numbers,
-        ctypes.c_void_p,
-    )
+    library.measure.argtypes = (*array, ctypes.c_int64)
+    library.convolve_chain.argtypes = (*array, *array, ctypes.c_void_p, *(ctypes.c_int64,) * 6, ctypes.c_void_p)
     return library
 
 
@@ -153,9 +142,8 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def _cut(size: int, most: int) -> list[tuple[int, int]]:
-    """Equal parts of a side, of about so many at most."""
-    parts = -(-size // most)
-    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
+    """Parts of a side, the last of which may be shorter."""
+    return [(start, min(start + most, size)) for start in range(0, size, most)]
 
 
 def _lay_out(picture: Float[Tensor, "c h w"]) -> Float[Tensor, "c h w"]:
