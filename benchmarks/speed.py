@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from debayes import baselines, camera, cfa, dng, engine, heap, image, metrics, scenes, speed, weights
+from debayes import baselines, camera, cfa, dng, engine, heap, image, metrics, scenes, speed, weights, winograd
 from debayes import raw as raws
 from debayes.model import Network
 from debayes.restoration import restore_image
@@ -146,33 +146,43 @@ def libraw(mosaic: Tensor) -> Tensor:
 
 
 def show_layers(network: Network, rate: float, model: str) -> None:
-    """The rate of every kind of convolution, at the size it has in a tile, and its share of the work."""
+    """The rate of every kind of convolution, by PyTorch and by `winograd`, at the size it has in a tile."""
     kinds: dict[tuple[int, ...], list[float]] = {}
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        assert isinstance(module, nn.Conv2d)
+        assert isinstance(module, nn.Conv2d) and module.bias is not None
         scale = 1024 // output.shape[-1]
         key = (module.in_channels, module.out_channels, module.kernel_size[0], module.stride[0], scale)
-        start = monotonic()
-        for _ in range(3):
-            module.forward(inputs[0])
-        seconds = (monotonic() - start) / 3
-        entry = kinds.setdefault(key, [0.0, 0.0])
+        entry = kinds.setdefault(key, [0.0, 0.0, 0.0])
         entry[0] += 2 * output[0, 0].numel() * module.weight.numel()
-        entry[1] += seconds
+        entry[1] += clock(module.forward, inputs[0])
+        if module.kernel_size == (3, 3) and winograd.available():
+            chain = winograd.Chain((winograd.Layer(module.weight, module.bias),))
+            chain(inputs[0])  # arranges the filters
+            entry[2] += clock(chain, inputs[0])
 
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(note)
     with torch.inference_mode(), heap.keep():
         network(torch.rand(1, 1, 1024, 1024))
-    total = sum(seconds for _, seconds in kinds.values())
-    print(f"{model}\n| convolution | at | GFLOP/s | of the matrix rate | of the time |\n|---|---|---|---|---|")
-    for (inputs, outputs, size, _, scale), (work, seconds) in kinds.items():
+    total = sum(seconds for _, seconds, _ in kinds.values())
+    print(f"{model}\n| convolution | at | GFLOP/s | of the matrix rate | of the time | by winograd |")
+    print("|---|---|---|---|---|---|")
+    for (inputs, outputs, size, _, scale), (work, seconds, faster) in kinds.items():
+        chained = f"{work / faster / 1e9:.0f}" if faster else ""
         print(
             f"| {size}x{size}, {inputs} to {outputs} | 1/{scale} | {work / seconds / 1e9:.0f} "
-            f"| {work / seconds / rate:.0%} | {seconds / total:.0%} |"
+            f"| {work / seconds / rate:.0%} | {seconds / total:.0%} | {chained} |"
         )
+
+
+def clock(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """Seconds that something takes, the mean of three times."""
+    start = monotonic()
+    for _ in range(3):
+        run(x)
+    return (monotonic() - start) / 3
 
 
 def plot(found: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:

@@ -82,24 +82,39 @@ NAMES = ("auto", *NEEDS)
 # From so many thousand multiplications a pixel on a network is large.
 LARGE = 200
 
-# Seconds to get ready, then megapixels a second, by device and for networks like wild-s and like wild-l, measured
-# on two cores of a server with AVX-512, and on an H200 (docs/speed.md). They differ from machine to machine, their
-# order hardly does.
+# Seconds to get ready, then megapixels a second, by kind of device and for networks like wild-s and like wild-l,
+# measured on two cores of a server with AVX-512 and bfloat16 units, on the same kept to AVX2, and on an H200
+# (docs/speed.md). They differ from machine to machine, their order hardly does. ncnn cannot be kept to AVX2: its
+# speed is that on a processor which has no more, in proportion to PyTorch's there.
 MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
-    ("cpu", "small"): {
-        "half": (0.1, 1.9),
-        "ncnn": (0.1, 1.2),
-        "eager": (0.1, 0.92),
-        "openvino": (0.5, 0.84),
-        "onnxruntime": (0.2, 0.82),
-        "compile": (13.0, 0.96),
+    ("AVX512", "small"): {
+        "half": (0.1, 4.3),
+        "winograd": (0.1, 4.1),
+        "openvino": (0.4, 2.4),
+        "eager": (0.1, 2.1),
+        "ncnn": (0.1, 2.0),
+        "onnxruntime": (0.3, 1.8),
+        "compile": (13.0, 2.1),
     },
-    ("cpu", "large"): {
-        "half": (0.2, 0.42),
-        "ncnn": (0.5, 0.30),
-        "eager": (0.2, 0.19),
-        "openvino": (0.7, 0.21),
-        "onnxruntime": (0.5, 0.20),
+    ("AVX512", "large"): {
+        "winograd": (0.4, 0.88),
+        "half": (0.7, 0.76),
+        "ncnn": (0.3, 0.44),
+        "openvino": (0.5, 0.40),
+        "eager": (0.2, 0.36),
+        "onnxruntime": (0.5, 0.35),
+    },
+    ("AVX2", "small"): {
+        "winograd": (0.1, 2.8),
+        "ncnn": (0.1, 1.5),
+        "openvino": (0.4, 1.4),
+        "eager": (0.1, 1.2),
+    },
+    ("AVX2", "large"): {
+        "winograd": (0.4, 0.56),
+        "ncnn": (0.3, 0.34),
+        "openvino": (0.5, 0.22),
+        "eager": (0.2, 0.20),
     },
     ("cuda", "small"): {"half": (1.0, 534.0), "compile": (19.0, 968.0)},
     ("cuda", "large"): {"half": (1.0, 185.0), "compile": (22.0, 360.0)},
@@ -131,10 +146,17 @@ def rank(network: Network, megapixels: float) -> list[str]:
     size = "small" if network.kmac_per_pixel < LARGE else "large"
     times = {
         name: ready + megapixels / speed
-        for name, (ready, speed) in MEASURED.get((network.device.type, size), {}).items()
+        for name, (ready, speed) in MEASURED.get((kind_of(network.device), size), {}).items()
         if available(name, network.device)
     }
     return sorted(times, key=times.__getitem__)
+
+
+def kind_of(device: torch.device) -> str:
+    """Which speeds of `MEASURED` a device is like: CPUs by their vector units."""
+    if device.type != "cpu":
+        return device.type
+    return "AVX512" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "AVX2"
 
 
 def available(name: str, device: torch.device) -> bool:

@@ -4,18 +4,19 @@
 one does), sums, depth to space, concatenations. `exchange` turns the list into files of other runtimes.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, fx, nn
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from debayes.model import Network
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -80,52 +81,58 @@ def inputs_of(step: Step) -> tuple[str, ...]:
     return step.inputs if isinstance(step, Sum | Concatenation) else (step.input,)
 
 
+class _Recorder(TorchFunctionMode):
+    """Writes down what PyTorch is asked to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Sequence[Any], Any]] = []
+
+    def __torch_function__(
+        self, operation: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        self.calls.append((operation, args, result))  # what is kept has an id that nothing else gets
+        return result
+
+
 def trace(body: nn.Module, *examples: Tensor) -> Graph:
     """What a body does with inputs like the examples, in steps. Raises TypeError at an operation that is none."""
-    with torch.no_grad():
-        traced = make_fx(body)(*examples)
+    with torch.no_grad(), _Recorder() as recorder:
+        given = body(*examples)
+    results = given if isinstance(given, tuple) else (given,)
     inputs = tuple(signature(body.forward).parameters)[: len(examples)]
-    names = iter(inputs)
+    known = {id(example): name for example, name in zip(examples, inputs, strict=True)}
+    given_to = [part for _, args, _ in recorder.calls for part in args]
+    uses = Counter(id(each) for part in given_to for each in (part if isinstance(part, tuple | list) else (part,)))
+    uses.update(map(id, results))
     steps: list[Step] = []
-    known: dict[fx.Node, str] = {}  # what a node's result is called
-    arrays: dict[fx.Node, Tensor] = {}
-    outputs: tuple[str, ...] = ()
 
-    def add(node: fx.Node, kind: type[Step], *parts: Any) -> None:
-        known[node] = node.name
-        steps.append(kind(node.name, *parts))
+    def add(kind: type[Step], result: Tensor, *parts: Any) -> None:
+        known[id(result)] = f"{kind.__name__.lower()}{len(steps)}"
+        steps.append(kind(known[id(result)], *parts))
 
-    for node in traced.graph.nodes:
-        operation = node.target
-        if node.op == "placeholder":
-            known[node] = next(names)
-        elif node.op == "get_attr":
-            arrays[node] = getattr(traced, str(operation)).detach()
-        elif operation is aten.detach.default:
-            arrays[node] = arrays[node.args[0]]
-        elif operation is aten.convolution.default:
-            source, weight, bias, stride, padding = node.args[:5]
-            add(node, Convolution, known[source], arrays[weight], arrays[bias], stride[0], padding[0], False)
-        elif operation is aten.relu.default:
-            source = node.args[0]
-            before = steps[-1]
-            if isinstance(before, Convolution) and before.output == known[source] and len(source.users) == 1:
+    for operation, args, result in recorder.calls:
+        if operation is torch.conv2d:
+            source, weight, bias, stride, padding = args[:5]
+            arrays = (weight.detach(), bias.detach())
+            add(Convolution, result, known[id(source)], *arrays, stride[0], padding[0], False)
+        elif operation is F.relu:
+            source, before = args[0], steps[-1] if steps else None
+            if isinstance(before, Convolution) and before.output == known[id(source)] and uses[id(source)] == 1:
                 steps[-1] = replace(before, rectified=True)
-                known[node] = before.output
+                known[id(result)] = before.output
             else:
-                add(node, Rectifier, known[source])
-        elif operation is aten.add.Tensor:
-            add(node, Sum, (known[node.args[0]], known[node.args[1]]))
-        elif operation is aten.pixel_shuffle.default and node.args[1] == 2:
-            add(node, Shuffle, known[node.args[0]])
-        elif operation is aten.cat.default:
-            add(node, Concatenation, tuple(known[part] for part in node.args[0]))
-        elif node.op == "output":
-            given = node.args[0]
-            outputs = tuple(known[part] for part in (given if isinstance(given, tuple | list) else (given,)))
+                add(Rectifier, result, known[id(source)])
+        elif operation in (torch.add, Tensor.add):
+            add(Sum, result, (known[id(args[0])], known[id(args[1])]))
+        elif operation is torch.pixel_shuffle and args[1] == 2:
+            add(Shuffle, result, known[id(args[0])])
+        elif operation is torch.cat:
+            add(Concatenation, result, tuple(known[id(part)] for part in args[0]))
         else:
-            raise TypeError(f"a network's step {node.format_node()} is not one that other runtimes are told of")
-    return Graph(inputs, tuple(steps), outputs)
+            raise TypeError(f"a network's step {operation.__name__} is not one that other runtimes are told of")
+    return Graph(inputs, tuple(steps), tuple(known[id(result)] for result in results))
 
 
 def examples(network: Network) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 EngineName = Annotated[
     str,
     typer.Option(
-        "--engine", help="How networks are run: auto, eager, half, compile, ncnn, onnxruntime or openvino."
+        "--engine",
+        help="How networks are run: auto, eager, half, winograd, compile, ncnn, onnxruntime or openvino.",
     ),
 ]
 Ensemble = Annotated[
