@@ -15,6 +15,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path("src", "debayes", "winograd.c")
 
+OPTIONS = ("-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fvisibility=hidden")
+
 # By what `torch.backends.cpu.get_cpu_capability` calls the units: floats of a vector, tiles at once, what else the
 # compiler is told. Products fill most of the registers: 16 of 8 floats, or 32 of 16.
 X86 = {"AVX2": (8, 6, "-mavx2 -mfma"), "AVX512": (16, 12, "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma")}
@@ -26,25 +28,17 @@ class Compiler(BuildHookInterface):  # type: ignore[misc]
         """Compile for all units that the machine's processors may have, and have the wheel hold it."""
         if self.target_name != "wheel":
             return
-        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        if compiler is None or sys.platform == "win32":
-            self.app.display_warning("no C compiler was found: debayes is built without the engine winograd")
-            return
-        for name, (lanes, tiles, flags) in (X86 if platform.machine() in ("x86_64", "AMD64") else OTHERS).items():
+        found = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        kinds = X86 if platform.machine() in ("x86_64", "AMD64") else OTHERS
+        for name, (lanes, tiles, flags) in kinds.items() if found and sys.platform != "win32" else ():
             target = Path(self.root, SOURCE.with_name(f"winograd-{name}.so"))
-            command = [
-                *compiler.split(),
-                "-O3",
-                "-ffp-contract=fast",
-                "-shared",
-                "-fPIC",
-                "-fvisibility=hidden",
-                *flags.split(),
-            ]
-            command += [f"-DLANES={lanes}", f"-DTILES={tiles}", str(Path(self.root, SOURCE)), "-o", str(target)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                self.app.display_warning(f"debayes is built without the engine winograd: {done.stderr}")
-                return
+            options = [*OPTIONS, *flags.split(), f"-DLANES={lanes}", f"-DTILES={tiles}", "-o", str(target)]
+            try:
+                subprocess.run([*found.split(), *options, SOURCE], cwd=self.root, check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                self.app.display_warning(f"winograd.c is not compiled for {name}: {error}")
+                continue
             build_data["artifacts"].append(str(target.relative_to(self.root)))
-        build_data["pure_python"], build_data["infer_tag"] = False, True
+            build_data["pure_python"], build_data["infer_tag"] = False, True
+        if build_data["pure_python"]:
+            self.app.display_warning("no C compiler made winograd.c: debayes is built without the engine winograd")
