@@ -1,8 +1,10 @@
 """Winograd's convolutions in C against PyTorch's own, whatever the sizes and however the work is cut up."""
 
 import random
+from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 import pytest
 import torch
@@ -87,3 +89,51 @@ def test_a_library_for_other_units_is_not_taken(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "VSX")
     alike = Path(winograd.__file__).with_name("winograd-DEFAULT.so").exists()
     assert winograd.available() == alike
+
+
+def test_what_cannot_be_a_chain_is_refused() -> None:
+    """Before the library, which trusts what it is given, sees it."""
+    with pytest.raises(ValueError, match="take what the one before gives"):
+        Chain((layer(4, 8), layer(4, 8)))
+    with pytest.raises(ValueError, match="1 to 32 convolutions"):
+        Chain((layer(4, 4),) * 33)
+    for layers in ((layer(4, 4, summed=True),), (layer(4, 8), layer(8, 8, summed=True))):
+        with pytest.raises(ValueError, match="only the input of the convolution before"):
+            Chain(layers)
+    for channels in (3, 5):
+        with pytest.raises(ValueError, match="takes 4 channels, of pictures of one size"):
+            Chain((layer(4, 8),))(torch.zeros(1, channels, 8, 8))
+
+
+def test_what_is_no_number_stays_none() -> None:
+    """A rectifier hides no error: as in PyTorch."""
+    x = torch.zeros(1, 4, 9, 9)
+    x[0, 0, 4, 4] = torch.nan
+    assert bool(Chain((layer(4, 8, rectified=True),))(x)[0, :, 4, 4].isnan().all())
+
+
+def test_an_interrupted_chain_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle: nothing is freed before the last thread has left it."""
+    running: list[int] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(library, name)
+
+        def convolve_chain(self, *arguments: object) -> None:
+            running.append(1)
+            library.convolve_chain(*arguments)
+            sleep(0.05)
+            running.pop()
+
+    library = winograd._load()
+    monkeypatch.setattr(winograd, "_load", Slow)
+    monkeypatch.setattr(winograd, "STRIP", 18)
+    monkeypatch.setattr(Future, "result", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Chain((layer(4, 8),))(torch.randn(1, 4, 200, 300))
+    assert running == []
+
+
+def interrupt(_: Future[None]) -> None:
+    raise KeyboardInterrupt

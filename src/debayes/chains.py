@@ -58,7 +58,8 @@ def _close(linked: list[Step | Chain], total: Sum, uses: Counter[str]) -> Chain 
     alone = uses[first.output] == uses[second.output] == 1 and not second.convolutions[-1].rectified
     if not alone or second.inputs != (first.output,) or {*total.inputs} != {*first.inputs, second.output}:
         return None
-    if len(first.convolutions) > 1 or len(second.convolutions) > 1:
+    seen, made = first.convolutions[0].weight.shape[1], second.convolutions[-1].weight.shape[0]
+    if len(first.convolutions) > 1 or len(second.convolutions) > 1 or seen != made:
         return None
     return Chain(total.output, first.inputs, first.convolutions + second.convolutions, (False, True))
 

@@ -143,7 +143,8 @@ def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0, i
 
 def rank(network: Network, megapixels: float) -> list[str]:
     """The engines that can run here, the soonest done first, by what was measured."""
-    size = "small" if network.kmac_per_pixel < LARGE else "large"
+    narrow = network.config.architecture == "paper"  # as those of wild-s its layers are
+    size = "small" if narrow or network.kmac_per_pixel < LARGE else "large"
     times = {
         name: ready + megapixels / speed
         for name, (ready, speed) in MEASURED.get((kind_of(network.device), size), {}).items()
@@ -153,7 +154,7 @@ def rank(network: Network, megapixels: float) -> list[str]:
 
 
 def kind_of(device: torch.device) -> str:
-    """Which speeds of `MEASURED` a device is like: CPUs by their vector units."""
+    """Which speeds of `MEASURED` a device is like: CPUs have AVX-512, or are taken to be like those with AVX2."""
     if device.type != "cpu":
         return device.type
     return "AVX512" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "AVX2"
@@ -177,8 +178,8 @@ def _check_installed(name: str, device: torch.device) -> None:
         raise ValueError(f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto")
     if name == "winograd" and not winograd.available():
         raise ValueError(
-            "the engine winograd is for processors that it was compiled for when debayes was installed, by a C "
-            "compiler: leave the choice to auto"
+            f"the engine winograd was not compiled for this processor ({torch.backends.cpu.get_cpu_capability()}) "
+            "when debayes was installed: install it again with a C compiler at hand, or leave the choice to auto"
         )
     missing = [module for module in NEEDS[name] if find_spec(module) is None]
     if missing:
@@ -189,7 +190,7 @@ def _halves(device: torch.device) -> bool:
     """Whether a device multiplies numbers of half precision faster: GPUs do, and newer CPUs with bfloat16 units."""
     if device.type == "cpu":
         units = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return any(getattr(torch.cpu, unit, bool)() for unit in units)
+        return kind_of(device) == "AVX512" and any(getattr(torch.cpu, unit, bool)() for unit in units)
     return device.type == "cuda"
 
 
@@ -307,7 +308,8 @@ def _onnxruntime(network: Network) -> Run:
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        return _named(map(torch.from_numpy, session.run(None, {"mosaic": mosaic.numpy()})))
+        mean, *others = map(torch.from_numpy, session.run(None, {"mosaic": mosaic.numpy()}))
+        return NormalInverseGamma(mean, *others) if others else NormalInverseGamma.of_mean(mean)
 
     return _cropped(run)
 
@@ -319,20 +321,17 @@ def _openvino(network: Network) -> Run:
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     model = core.compile_model(
-        core.read_model(exchange.build_onnx(network, {}).SerializeToString()), "CPU", settings
+        core.read_model(exchange.build_onnx(network, {}, bare=True).SerializeToString()), "CPU", settings
     )
 
     def run(mosaic: Tensor) -> NormalInverseGamma:
-        # What it gives is its own memory, which the next tile overwrites.
-        return _named(torch.from_numpy(array.copy()) for array in model(mosaic.numpy()).values())
+        # What it gives is its own memory, which the next tile overwrites; its exponentials are not exact enough.
+        mean, *maps = (torch.from_numpy(array.copy()) for array in model(mosaic.numpy()).values())
+        if not maps:
+            return NormalInverseGamma.of_mean(mean)
+        return network.posterior(mean, torch.cat([torch.zeros_like(mean), *maps], 1))
 
     return _cropped(run)
-
-
-def _named(maps: Iterable[Tensor]) -> NormalInverseGamma:
-    """The posterior of the maps that a network gives: all four, or the mean alone."""
-    mean, *others = maps
-    return NormalInverseGamma(mean, *others) if others else NormalInverseGamma.of_mean(mean)
 
 
 def _cropped(run: Callable[[Tensor], NormalInverseGamma]) -> Run:

@@ -145,7 +145,10 @@ def bench(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Measure how fast networks run on this machine, with each engine, and which one auto takes."""
+    """Measure how fast networks run on this machine, with each engine, and which one auto takes.
+
+    With the defaults that is five minutes on two cores, most of them for wild-l.
+    """
     from debayes.speed import measure_engines, table
     from debayes.terminal import progress_bar
 

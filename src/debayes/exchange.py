@@ -138,8 +138,11 @@ def compare_ncnn(network: Network, steps: Graph, text: str, data: bytes) -> floa
     return float((maps[:, :3] - right)[..., BORDER:-BORDER, BORDER:-BORDER].abs().max())
 
 
-def build_onnx(network: Network, notes: dict[str, str]) -> Any:
-    """The network as an ONNX model with dynamic sizes; the notes go into its metadata."""
+def build_onnx(network: Network, notes: dict[str, str], *, bare: bool = False) -> Any:
+    """The network as an ONNX model with dynamic sizes; the notes go into its metadata.
+
+    With `bare` it gives the maps behind the first as the convolutions leave them, for `Network.posterior`.
+    """
     from onnx import TensorProto, checker, helper, numpy_helper
 
     nodes: list[Any] = []
@@ -201,9 +204,12 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
 
     # The heads, as in `Network.posterior`.
     (maps,) = steps.outputs
+    given: tuple[str, ...] = MAPS if network.has_heads else MAPS[:1]
     if network.has_heads:
         parts = ["residual", "count_map", "concentration_map", "variance_map"]
         nodes.append(helper.make_node("Split", [maps], parts, name="heads", axis=1, num_outputs=4))
+        given = ("loc", *parts[1:]) if bare else MAPS
+    if network.has_heads and not bare:
         config = network.config
         head("count_map", "count", ONE, config.count, FLOOR)
         head("concentration_map", "concentration", ONE, config.concentration - 2, 2 + FLOOR)
@@ -214,8 +220,7 @@ def build_onnx(network: Network, notes: dict[str, str]) -> Any:
 
     mosaic = helper.make_tensor_value_info("mosaic", TensorProto.FLOAT, ["batch", 1, "height", "width"])
     outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "height", "width"])
-        for name in (MAPS if network.has_heads else MAPS[:1])
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "height", "width"]) for name in given
     ]
     model = helper.make_model(
         helper.make_graph(nodes, "debayes", [mosaic], outputs, constants),

@@ -113,7 +113,7 @@ def trace(body: nn.Module, *examples: Tensor) -> Graph:
         steps.append(kind(known[id(result)], *parts))
 
     for operation, args, result in recorder.calls:
-        if operation is torch.conv2d:
+        if operation is torch.conv2d and args[5:] == ((1, 1), 1):
             source, weight, bias, stride, padding = args[:5]
             arrays = (weight.detach(), bias.detach())
             add(Convolution, result, known[id(source)], *arrays, stride[0], padding[0], False)

@@ -6,8 +6,9 @@ to space, two convolutions and a sum did. Only within a few photosites of the bo
 is the result another. And of a window that is larger than its tile only the way down needs all: `stage` gives the
 later stages what they still need.
 
-For GPUs, whose matrix units are idle while features are moved, depth to space can come last of all (`late`): four
-times the multiplications of one small convolution, and no pass over all features at full resolution.
+Depth to space can come last of all (`late`): four times the multiplications of one small convolution, and no pass
+over all features at full resolution. That is for GPUs, whose matrix units are idle while features are moved, and
+for convolutions in chains (`chains`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -122,7 +123,7 @@ class Folded(nn.Module):
 
 
 def fold(network: Network, *, late: bool = False) -> Folded:
-    """The body of a U-Net with less work to do; `late` is for GPUs."""
+    """The body of a U-Net with less work to do; with `late` depth to space comes last."""
     if not isinstance(network.body, UNet):
         raise ValueError(f"only a U-Net can be folded, not the {network.config.architecture!r} network")
     return Folded(network.body, late).to(network.device)

@@ -10,11 +10,13 @@
 
    LANES, the floats of a vector, and TILES, which the product of matrices does at once, depend on the processor. */
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define GROUP 12
 #define ROWS 12
+#define LONGEST 32 /* layers of a chain */
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
@@ -41,7 +43,7 @@ typedef struct { /* what a call works on; left and right are of the result, colu
     int64_t height, width;
     int64_t top, bottom, left, right;
     int64_t start, tiles, wide;
-    float *rings[32];
+    float *rings[LONGEST];
     float *spread, *products;
 } Work;
 
@@ -49,7 +51,8 @@ INLINE Vector load(const float *from) { return *(const Unaligned *)from; }
 
 INLINE void store(float *to, Vector value) { *(Unaligned *)to = value; }
 
-INLINE Vector rectify(Vector x) { return (Vector)((Mask)x & (Mask)(x > 0.0f)); }
+/* max(x, 0); what is no number stays none. */
+INLINE Vector rectify(Vector x) { return (Vector)((Mask)x & ~(Mask)(x <= 0.0f)); }
 
 /* Where a row of the picture lies in a ring: the four of a band one below the other. */
 INLINE int64_t place(const Work *work, int64_t row) { return ((row - work->top) % ROWS + ROWS) % ROWS; }
@@ -173,12 +176,12 @@ static void enter(const Work *work, const Picture *sources, int64_t many, int64_
             continue;
         }
         for (const Picture *source = sources; source < sources + many; source++) {
-            const float *cells = source->cells + y * source->row + work->start * source->cell;
+            const float *cells = source->cells + y * source->row + (work->start + from) * source->cell;
             if (source->cell == in && source->channels == in)
-                memcpy(ring + from * in, cells + from * in, (to - from) * in * sizeof(float));
+                memcpy(ring + from * in, cells, (to - from) * in * sizeof(float));
             else
-                for (int64_t x = from; x < to; x++)
-                    memcpy(ring + x * in, cells + x * source->cell, source->channels * sizeof(float));
+                for (int64_t x = from; x < to; x++, cells += source->cell)
+                    memcpy(ring + x * in, cells, source->channels * sizeof(float));
             ring += source->channels;
         }
     }
@@ -212,18 +215,17 @@ static void convolve(const Work *work, int64_t l, int64_t row, const Picture *ta
 /* Tiles of a strip that has so many columns of the result: each layer but the last makes one more on either side. */
 INLINE int64_t count_tiles(int64_t count, int64_t columns) { return (columns + 2 * (count - 1) + 3) / 4; }
 
-/* Where the parts of some memory are; how many floats it has. */
+/* Where the parts of some memory are, if there is some; how many floats it has. */
 static int64_t share(Work *work, float *memory) {
     int64_t used = 0, most = 0;
     for (int64_t l = 0; l < work->count; l++) {
         const Layer *layer = work->layers + l;
-        work->rings[l] = memory + used;
+        if (memory) work->rings[l] = memory + used;
         used += ROWS * work->wide * layer->in;
         if (layer->in > most) most = layer->in;
         if (layer->out > most) most = layer->out;
     }
-    work->spread = memory + used;
-    work->products = work->spread + 36 * GROUP * most;
+    if (memory) work->spread = memory + used, work->products = work->spread + 36 * GROUP * most;
     return used + 2 * 36 * GROUP * most;
 }
 
@@ -236,8 +238,7 @@ static Work begin(const Layer *layers, int64_t count, int64_t columns) {
 /* Floats of memory that a call needs for so many columns. */
 EXPORT int64_t measure(const Layer *layers, int64_t count, int64_t columns) {
     Work work = begin(layers, count, columns);
-    float nothing;
-    return share(&work, &nothing);
+    return share(&work, NULL);
 }
 
 /* Rows `top` to `bottom` and columns `left` to `right` of what the layers make of a picture. */

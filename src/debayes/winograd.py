@@ -6,7 +6,7 @@ leaves a core's cache. The library is compiled when debayes is installed, if the
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +20,9 @@ STRIP = 144
 
 # Parts of a picture for each thread, so that none waits long for another, and rows that a part has at least.
 PARTS, LEAST = 4, 64
+
+# Layers of a chain, as `winograd.c` has room for.
+LONGEST = 32
 
 # Filters of three taps at the six points 0, 1, -1, 2, -2 and infinity.
 POINTS = torch.tensor(
@@ -64,8 +67,23 @@ class Chain:
 
     layers: tuple[Layer, ...]
 
+    def __post_init__(self) -> None:
+        seen = [layer.weight.shape[1] for layer in self.layers]
+        made = [layer.weight.shape[0] for layer in self.layers]
+        added = [i for i, layer in enumerate(self.layers) if layer.summed]
+        if not 1 <= len(self.layers) <= LONGEST or seen[1:] != made[:-1]:
+            raise ValueError(f"1 to {LONGEST} convolutions that take what the one before gives make a chain")
+        if any(i == 0 or seen[i - 1] != made[i] for i in added):
+            raise ValueError("only the input of the convolution before, of as many channels, can be added")
+
     def __call__(self, *inputs: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b o h w"]:
         batch, _, height, width = inputs[0].shape
+        channels = self.layers[0].weight.shape[1]
+        alike = {(len(each), *each.shape[2:], each.device.type) for each in inputs} == {
+            (batch, height, width, "cpu")
+        }
+        if not alike or sum(each.shape[1] for each in inputs) != channels:
+            raise ValueError(f"this chain takes {channels} channels, of pictures of one size on a CPU")
         shape = (batch, len(self.layers[-1].bias), height, width)
         result = torch.empty(shape, memory_format=torch.channels_last)
         for i in range(batch):
@@ -82,13 +100,20 @@ class Chain:
         floats = library.measure(layers, len(layers), max(right - left for left, right in across))
 
         def work(part: tuple[int, int, int, int]) -> None:
+            _ = self, inputs, result  # there as long as any thread works on them
             memory = torch.empty(floats)
             where = (layers, len(layers), sources, len(sources), ctypes.byref(target), height, width)
             library.convolve_chain(*where, *part, memory.data_ptr())
 
-        list(
-            _threads(torch.get_num_threads()).map(work, [(*rows, *columns) for rows in down for columns in across])
-        )
+        parts = [(*rows, *columns) for rows in down for columns in across]
+        futures = [_threads(torch.get_num_threads()).submit(work, part) for part in parts]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # if it is interrupted: nobody may have the memory while a thread is at it
+            for future in futures:
+                future.cancel()
+            wait(futures)
 
     @cached_property
     def _arranged(self) -> tuple[ctypes.Array[_Layer], list[Tensor]]:
