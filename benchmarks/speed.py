@@ -193,21 +193,23 @@ def plot(found: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for i, ((model, name), one) in enumerate(sorted(found.items(), key=lambda item: item[1]["speed"])):
-        peer, above = model == "peer", i % 2 == 0  # names of neighbours in turn above and below
+    above = {True: False, False: False}  # names of neighbours in turn above and below, of networks and of peers
+    for (model, name), one in sorted(found.items(), key=lambda item: item[1]["speed"]):
+        peer = model == "peer"
+        above[peer] = not above[peer]
         axes.plot(one["speed"], one["psnr"], "s" if peer else "o", color="tab:gray" if peer else "tab:blue")
         axes.annotate(
             name if peer else f"{model}, {name}",
             (one["speed"], one["psnr"]),
-            xytext=(0, 6 if above else -6),
+            xytext=(0, 6 if above[peer] else -6),
             textcoords="offset points",
             fontsize=7,
             rotation=90,
             ha="center",
-            va="bottom" if above else "top",
+            va="bottom" if above[peer] else "top",
         )
     axes.set(xscale="log", xlabel="megapixels a second", ylabel="PSNR at noise 10, dB")
-    axes.margins(0.08, 0.35)
+    axes.margins(0.08, 0.5)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 

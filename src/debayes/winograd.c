@@ -16,7 +16,7 @@
 
 #define GROUP 12
 #define ROWS 12
-#define LONGEST 32 /* layers of a chain */
+#define MOST 32 /* layers of a chain, as winograd.py knows */
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
@@ -43,7 +43,7 @@ typedef struct { /* what a call works on; left and right are of the result, colu
     int64_t height, width;
     int64_t top, bottom, left, right;
     int64_t start, tiles, wide;
-    float *rings[LONGEST];
+    float *rings[MOST];
     float *spread, *products;
 } Work;
 

@@ -21,8 +21,8 @@ STRIP = 144
 # Parts of a picture for each thread, so that none waits long for another, and rows that a part has at least.
 PARTS, LEAST = 4, 64
 
-# Layers of a chain, as `winograd.c` has room for.
-LONGEST = 32
+# Layers of a chain that `winograd.c` has room for.
+MOST = 32
 
 # Filters of three taps at the six points 0, 1, -1, 2, -2 and infinity.
 POINTS = torch.tensor(
@@ -71,8 +71,8 @@ class Chain:
         seen = [layer.weight.shape[1] for layer in self.layers]
         made = [layer.weight.shape[0] for layer in self.layers]
         added = [i for i, layer in enumerate(self.layers) if layer.summed]
-        if not 1 <= len(self.layers) <= LONGEST or seen[1:] != made[:-1]:
-            raise ValueError(f"1 to {LONGEST} convolutions that take what the one before gives make a chain")
+        if not 1 <= len(self.layers) <= MOST or seen[1:] != made[:-1]:
+            raise ValueError(f"1 to {MOST} convolutions that take what the one before gives make a chain")
         if any(i == 0 or seen[i - 1] != made[i] for i in added):
             raise ValueError("only the input of the convolution before, of as many channels, can be added")
 
@@ -141,14 +141,14 @@ def arrange(weight: Float[Tensor, "o i 3 3"], lanes: int) -> Float[Tensor, "36 n
 
 def available() -> bool:
     """Whether there is a library for this processor."""
-    return _find().exists()
+    return _find() is not None
 
 
-def _find() -> Path:
+def _find() -> Path | None:
     """The library for this processor's vector units, or the one for all of its kind."""
-    units = torch.backends.cpu.get_cpu_capability()
-    found = (Path(__file__).with_name(f"winograd-{name}.so") for name in (units, "DEFAULT"))
-    return next((path for path in found if path.exists()), Path(__file__).with_name(f"winograd-{units}.so"))
+    names = (torch.backends.cpu.get_cpu_capability(), "DEFAULT")
+    paths = (Path(__file__).with_name(f"winograd-{name}.so") for name in names)
+    return next((path for path in paths if path.exists()), None)
 
 
 @cache
