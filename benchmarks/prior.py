@@ -14,6 +14,7 @@ from torch import Tensor
 
 from debayes import data, loss
 from debayes.model import Config, Network
+from debayes.recipe import Data, Noise
 
 
 def seconds(work: Callable[[], object], cuda: bool, repeats: int = 10) -> float:
@@ -38,7 +39,7 @@ def main(batch: int = 64, patch: int = 128) -> None:
     network = Network(Config()).to(device)
 
     def make() -> data.Batch:
-        return data.make_batch(tiles, *draws, low=0.0, high=20 / 255, varying=0.5)
+        return data.make_batch(tiles, *draws, pictures=Data(train=()), levels=Noise())
 
     def step() -> Tensor:
         made = make()

@@ -108,3 +108,30 @@ def test_body_clips() -> None:
     assert int(body.shoot(torch.zeros(3, 50, 50), "RGGB", 1e6, generator=generator).min()) == 0
     with pytest.raises(ValueError, match="ISO speed is above 0"):
         body.profile(0)
+
+
+def test_unusual_light() -> None:
+    """Unusual shots have white balances from 0.4 to 4 times that of green, the least of the three being 1, and
+    exposures down to -4 stops; a grey card is neutral once balanced, in them as in the others."""
+    draws = torch.rand(4000, camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    unusual = torch.arange(4000) < 2000
+    shot = camera.shoot(
+        torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, unusual=unusual
+    )
+    assert torch.allclose(shot.gains.amin((1, 2, 3)), torch.ones(4000))
+    ratios = shot.gains[:, ::2] / shot.gains[:, 1:2]
+    assert 0.4 <= float(ratios[:2000].min()) < 0.45 and 3.7 < float(ratios[:2000].max()) <= 4.01
+    assert float(ratios[2000:].min()) > 1
+    balanced = shot.clean * shot.gains
+    whole = shot.clean.amax((1, 2, 3)) < 1
+    assert torch.allclose(balanced[whole], balanced[whole][:, 1:2].expand_as(balanced[whole]), rtol=1e-5)
+    assert float(balanced[:2000].amax((1, 2, 3)).min()) < float(balanced[2000:].amax((1, 2, 3)).min()) / 3
+
+
+def test_levels_of_all_orders_of_magnitude() -> None:
+    """With `low`, the median strength is the geometric mean of the lowest and the highest."""
+    draws = torch.rand(4000, camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    shot = camera.shoot(torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, low=0.002)
+    strength = shot.gain.sqrt() / 2
+    assert 0.002 <= float(strength.min()) < 0.0021 and 0.19 < float(strength.max()) <= 0.2001
+    assert abs(float(strength.median()) / 0.02 - 1) < 0.1

@@ -5,11 +5,12 @@ import torch
 from scipy import ndimage
 
 from debayes import cfa, data
+from debayes.recipe import Data, Noise
 
 
 def batch_of(tiles: torch.Tensor, seed: int, *, high: float = 0.0, n: int = 200, patch: int = 8) -> data.Batch:
     uniform, normal = data.draw(n, patch, seed=seed, step=0, generator=torch.Generator())
-    return data.make_batch(tiles, uniform, normal, low=0.0, high=high, varying=0.5)
+    return data.make_batch(tiles, uniform, normal, pictures=Data(()), levels=Noise(high=255 * high))
 
 
 def test_patches_are_pieces_of_tiles_through_all_symmetries() -> None:
@@ -80,7 +81,7 @@ def test_a_share_of_the_patches_is_drawn() -> None:
     """gratings = 0.3 replaces that share of the patches, and leaves the others as they were."""
     tiles = torch.full((1, 16, 16, 3), 128, dtype=torch.uint8)
     uniform, normal = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
-    batch = data.make_batch(tiles, uniform, normal, low=0.0, high=0.0, varying=0.5, gratings=0.3)
+    batch = data.make_batch(tiles, uniform, normal, pictures=Data((), gratings=0.3), levels=Noise(high=0.0))
     kept = (batch.target == 128 / 255).flatten(1).all(1)
     assert 0.67 < float(kept.float().mean()) < 0.73
 
@@ -113,7 +114,7 @@ def test_a_share_of_the_patches_is_enlarged() -> None:
     """enlarged = 0.4 changes that share of the patches, and not the others."""
     tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     uniform, _ = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
-    plain, enlarged = (data.cut(tiles, uniform, 8, enlarged=share) for share in (0.0, 0.4))
+    plain, enlarged = (data.cut(tiles, uniform, 8, pictures=Data((), enlarged=share)) for share in (0.0, 0.4))
     assert 0.37 < float((enlarged != plain).flatten(1).any(1).float().mean()) < 0.43
 
 
@@ -143,7 +144,7 @@ def test_a_share_of_the_patches_is_softened() -> None:
     """softened = 0.4 changes that share of the patches, by strengths from 0 to 1 alike, and not the others."""
     tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     uniform, _ = data.draw(2000, 8, seed=0, step=0, generator=torch.Generator())
-    plain, softened = (data.cut(tiles, uniform, 8, softened=share) for share in (0.0, 0.4))
+    plain, softened = (data.cut(tiles, uniform, 8, pictures=Data((), softened=share)) for share in (0.0, 0.4))
     change = (softened - plain).abs().mean((1, 2, 3))
     assert 0.37 < float((change > 0).float().mean()) < 0.43
     changed = change[change > 0]
@@ -163,10 +164,73 @@ def test_raw_batches_are_the_same_scene_twice() -> None:
     """Without noise the mosaic is that of the target, up to the steps of the converter; with noise it is not."""
     tiles = torch.randint(0, 255, (3, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     uniform, normal = data.draw(50, 16, seed=0, step=0, generator=torch.Generator(), raw=True)
-    noisy = data.make_raw_batch(tiles, uniform, normal, high=0.2)
-    clean = data.make_raw_batch(tiles, uniform, torch.zeros_like(normal), high=1e-4)
+    noisy = data.make_raw_batch(tiles, uniform, normal, pictures=Data(()), levels=Noise("raw", high=51.0))
+    clean = data.make_raw_batch(
+        tiles, uniform, torch.zeros_like(normal), pictures=Data(()), levels=Noise("raw", high=0.02)
+    )
     assert torch.equal(noisy.observed, cfa.interpolate(noisy.mosaic))
     assert float((clean.mosaic - cfa.mosaic(clean.target)).abs().max()) < 0.05  # two steps of ten bits near black
     assert float((clean.mosaic - cfa.mosaic(clean.target)).abs().mean()) < 0.003
     assert float((noisy.mosaic - cfa.mosaic(noisy.target)).abs().mean()) > 0.02
     assert bool(noisy.mosaic.isfinite().all()) and bool(noisy.target.isfinite().all())
+
+
+def test_detail_is_fine_and_of_one_hue() -> None:
+    """On a grey card every chirp, wave and weave is neutral; its spectrum lies at 0.1 cycles a pixel or above; on a
+    coloured card the three colours change together, along one line or in proportion."""
+    draws = torch.rand(200, data.DETAIL_DRAWS, generator=torch.Generator().manual_seed(0))
+    grey = data.draw_detail(torch.full((200, 3, 64, 64), 0.4), draws)
+    assert float((grey - grey.mean(1, keepdim=True)).abs().max()) < 1e-6
+    assert float(grey.flatten(1).std(1).min()) > 0.005
+    waves = grey[:, 0] - grey[:, 0].mean((1, 2), keepdim=True)
+    power = torch.fft.fft2(waves * torch.hann_window(64)[:, None] * torch.hann_window(64)).abs().square()
+    frequency = torch.fft.fftfreq(64)
+    radius = (frequency[:, None].square() + frequency.square()).sqrt()
+    assert float((power * (radius > 0.1)).sum((1, 2)).div(power.sum((1, 2))).median()) > 0.95
+    card = torch.tensor((0.5, 0.3, 0.2)).view(3, 1, 1).expand(200, 3, 64, 64)
+    colored = data.draw_detail(card, draws)
+    unclipped = ((colored > 0) & (colored < 1)).flatten(1).all(1)
+    centred = (colored - colored.mean((2, 3), keepdim=True))[unclipped].flatten(2)
+    assert int(unclipped.sum()) > 30
+    assert float(torch.linalg.svdvals(centred)[:, 1].max()) < 1e-3  # one direction of colour only
+
+
+def test_shares_of_the_patches_have_detail_and_are_sharpened() -> None:
+    """detail = 0.3 draws on that share of the patches and sharpened = 0.4 sharpens that share; the others stay."""
+    tiles = torch.randint(100, 155, (2, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    uniform, _ = data.draw(2000, 16, seed=0, step=0, generator=torch.Generator())
+    plain = data.cut(tiles, uniform, 16, pictures=Data(()))
+    for pictures, share in ((Data((), detail=0.3), 0.3), (Data((), sharpened=0.4), 0.4)):
+        changed = (data.cut(tiles, uniform, 16, pictures=pictures) != plain).flatten(1).any(1)
+        assert abs(float(changed.float().mean()) - share) < 0.04
+
+
+def test_sharpening_is_an_unsharp_mask() -> None:
+    """The picture plus `strength` times what SciPy's binomial filter takes away; strength 0 changes nothing."""
+    picture = 0.4 + 0.1 * torch.rand(2, 3, 12, 14, generator=torch.Generator().manual_seed(0))
+    strength = torch.tensor((0.0, 1.5)).view(2, 1, 1, 1)
+    binomial = np.array((1, 2, 1)) / 4
+    blurred = ndimage.convolve1d(
+        ndimage.convolve1d(picture.numpy(), binomial, 2, mode="mirror"), binomial, 3, mode="mirror"
+    )
+    torch.testing.assert_close(
+        data.sharpen(picture, strength), picture + strength * (picture - torch.from_numpy(blurred))
+    )
+
+
+def test_noise_differs_by_color_in_a_share_of_the_patches() -> None:
+    """by_color = 0.4: in that share the four photosites of a cell have noise levels of their own, whose largest is
+    that of the patch; half of these have photon noise; the other patches have one level."""
+    tiles = torch.zeros(1, 64, 64, 3, dtype=torch.uint8)
+    tiles[:, :32] = 255
+    uniform, normal = data.draw(400, 64, seed=0, step=0, generator=torch.Generator())
+    levels = Noise(low=10.0, high=10.0, varying=0.0, by_color=0.4)
+    batch = data.make_batch(tiles, uniform, normal, pictures=Data(()), levels=levels)
+    cells = cfa.pack(batch.mosaic - cfa.mosaic(batch.target)) * 25.5
+    light = cfa.pack(cfa.mosaic(batch.target)) > 0.5
+    bright, dark = (((cells.square() * where).sum((2, 3)) / where.sum((2, 3))).sqrt() for where in (light, ~light))
+    ratio = bright.amax(1) / bright.amin(1)
+    assert abs(float((ratio > 1.2).float().mean()) - 0.4) < 0.08 and float(ratio.max()) > 3
+    assert float(bright.max()) < 1.15
+    photons = (bright / dark).amin(1) > 1.25
+    assert bool((ratio[photons] > 1.05).all()) and 0.05 < float(photons.float().mean()) < 0.25

@@ -7,7 +7,7 @@ read noise, rounded to the bits of a converter whose black level is a little off
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from debayes import cfa, color, noise
@@ -30,7 +30,7 @@ class Shot:
     mosaic: Float[Tensor, "b 1 h w"]
     """What this one gave, RGGB."""
     gains: Float[Tensor, "b 3 1 1"]
-    """White balance: what makes neutral neutral; that of green is 1, the least."""
+    """White balance: what makes neutral neutral; the least of the three is 1."""
     gain: Float[Tensor, "b 1 1 1"]
     """What one electron adds to the signal: the noise's variance is gain * signal + floor."""
     floor: Float[Tensor, "b 1 1 1"]
@@ -43,11 +43,15 @@ def shoot(
     normal: Float[Tensor, "b 2 h w"],
     *,
     high: float,
+    low: float = 0.0,
+    unusual: Bool[Tensor, " b"] | None = None,
 ) -> Shot:
     """Raws of sRGB pictures, each by a camera of its own; a pure function of uniform and normal random numbers.
 
-    `high` is the strongest photon noise, as it is at white after a square root: half the root of the gain. The
-    square of a uniform number leads there, so that little noise, which most photographs have, comes up often.
+    `high` is the strongest photon noise, as it is at white after a square root: half the root of the gain. With
+    `low` 0 it is the square of a uniform number times `high`; otherwise all its orders of magnitude from `low` to
+    `high` are equally frequent. Shots that are `unusual` have white balances from 0.4 to 4 times that of green
+    and exposures from -4 to 1 stops; the others those of daylight to tungsten, and -2 to 1 stops.
     """
     b = len(picture)
     filters, balance = draws[:, :6], draws[:, 6:8]
@@ -58,11 +62,18 @@ def shoot(
     mix = mix + torch.diag_embed(1 - mix.sum(2))
     linear = torch.einsum("bij,bjhw->bihw", mix, color.decode_srgb(picture))
     gains = torch.stack((1.2 + 1.6 * balance[:, 0], torch.ones_like(balance[:, 0]), 1.1 + 1.5 * balance[:, 1]), 1)
+    stops = 3 * exposure - 2
+    if unusual is not None:
+        wide = torch.ones_like(gains)
+        wide[:, ::2] = 0.4 * 10**balance
+        gains = torch.where(unusual[:, None], wide / wide.amin(1, keepdim=True), gains)
+        stops = torch.where(unusual[:, None, None, None], 5 * exposure - 4, stops)
     gains = gains[:, :, None, None]
-    light = linear * 2 ** (3 * exposure - 2) / gains
+    light = linear * 2**stops / gains
     # noise: the square of a normal number around the root of the electrons, which has their mean and, but for an
     # eighth of an electron, their variance, and leans like them
-    gain = (2 * high * level.square()).square().clamp_min(1e-7)
+    strength = low * (high / low) ** level if low else high * level.square()
+    gain = (2 * strength).square().clamp_min(1e-7)
     floor = (gain * 0.5 * 8**read).clamp_max(0.04).square()  # half an electron to four
     signal = cfa.mosaic(light)
     electrons = signal / gain

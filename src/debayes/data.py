@@ -5,6 +5,7 @@ they get. So a run can stop anywhere and go on.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import pi
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from debayes import bridge, camera, cfa, noise
-from debayes.recipe import Recipe
+from debayes.recipe import Data, Noise, Recipe
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,38 @@ class Batch:
     """Its bilinear interpolation x-tilde."""
 
 
-# Random numbers that a grating is made of, and a patch beside its noise: tile, place (2), symmetry (3), noise
-# levels, how much it is enlarged, how soft its colours are, whether it is a grating, the grating.
+class Columns:
+    """Names for the columns of a matrix of uniform random numbers, one row a patch."""
+
+    def __init__(self, **widths: int) -> None:
+        ends = list(accumulate(widths.values()))
+        self._places = dict(zip(widths, map(slice, [0, *ends], ends), strict=False))
+        self.width = ends[-1]
+        """How many columns there are."""
+
+    def __call__(self, name: str, draws: Float[Tensor, "b n"]) -> Float[Tensor, "b m"]:
+        """The columns of this name."""
+        return draws[:, self._places[name]]
+
+
 GRATING_DRAWS = 13
-PATCH_DRAWS = 6 + noise.MAP_DRAWS + 3 + GRATING_DRAWS
+DETAIL_DRAWS = 17
+
+# The random numbers of a patch beside its noise. A raw's come next (`camera.SHOT_DRAWS`), EXTRA last.
+PATCH = Columns(
+    tile=1,
+    row=1,
+    column=1,
+    flip_rows=1,
+    flip_columns=1,
+    transpose=1,
+    levels=noise.MAP_DRAWS,
+    enlarge=1,
+    soften=1,
+    is_grating=1,
+    grating=GRATING_DRAWS,
+)
+EXTRA = Columns(factors=noise.FACTOR_DRAWS, photons=2, unusual=1, sharpen=1, is_detail=1, detail=DETAIL_DRAWS)
 
 # How much larger patches that are enlarged become at most.
 LARGEST = 1.7
@@ -103,6 +132,55 @@ def soften(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]
     return (picture + strength * (blurred - colours)).clamp(0, 1)
 
 
+def draw_detail(picture: Float[Tensor, "b 3 h w"], draws: Float[Tensor, "b 17"]) -> Float[Tensor, "b 3 h w"]:
+    """Fine detail of one hue on the blurred colours of each patch: chirps, plane waves, bars and weaves.
+
+    Frequencies go up to 0.55 cycles a pixel. In photographs, detail near the Nyquist frequency is nearly always
+    neutral or of one hue; the mosaic alone cannot tell it from coloured stripes. The waves are added alike to the
+    three colours, or multiply them.
+    """
+    height, width = picture.shape[-2:]
+    (
+        angle, second_angle, phase, second_phase, frequency, second_frequency, center_y, center_x,
+        is_chirp, is_sharp, is_sum, multiplies, contrast, is_grey, blend, level, offset,
+    ) = draws[:, :, None, None].unbind(1)  # fmt: skip
+    y = torch.arange(height, device=picture.device).view(-1, 1)
+    x = torch.arange(width, device=picture.device)
+
+    def wave(angle: Tensor, phase: Tensor, frequency: Tensor) -> Tensor:
+        along = x * (2 * pi * angle).cos() + y * (2 * pi * angle).sin()
+        return (2 * pi * ((0.15 + 0.4 * frequency) * along + phase)).cos()
+
+    # cos(pi k r²) has the frequency k r: k is such that the farthest corner has the frequency asked for
+    down, right = y - (5 * center_y - 2) * height, x - (5 * center_x - 2) * width
+    squares = down.square() + right.square()
+    farthest = squares.amax((1, 2), keepdim=True).sqrt()
+    chirp = (pi * (0.15 + 0.4 * frequency) / farthest * squares + 2 * pi * phase).cos()
+    first = torch.where(is_chirp < 0.5, chirp, wave(angle, phase, frequency))
+    both = (first + wave(second_angle, second_phase, second_frequency)) / 2
+    waves = torch.where(is_sum < 0.35, both, first)
+    waves = torch.where(is_sharp < 0.3, (4 * waves).clamp(-1, 1), waves).unsqueeze(1)
+    # the patch's own colours, means of 16x16 pixels, blended with grey
+    small = F.adaptive_avg_pool2d(picture, (max(1, height // 16), max(1, width // 16)))
+    plain = F.interpolate(small, (height, width), mode="bilinear", align_corners=False)
+    grey = plain.mean(1, keepdim=True) * (1 - offset.unsqueeze(1)) + level.unsqueeze(1) * offset.unsqueeze(1)
+    share = torch.where(is_grey < 0.3, 1.0, blend).unsqueeze(1)
+    plain = plain + share * (grey - plain)
+    strength = contrast.unsqueeze(1)
+    added = plain + (0.03 + 0.47 * strength) * waves
+    multiplied = plain * (1 + (0.1 + 0.9 * strength) * waves)
+    return torch.where(multiplies.unsqueeze(1) < 0.5, multiplied, added).clamp(0, 1)
+
+
+def sharpen(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]) -> Float[Tensor, "b 3 h w"]:
+    """The pictures plus `strength` times their difference from a 3x3 blur: an unsharp mask, as cameras apply it."""
+    blurred = F.pad(picture, (1, 1, 1, 1), mode="reflect")
+    for axis in (2, 3):
+        a, b, c = (blurred.narrow(axis, i, picture.shape[axis]) for i in range(3))
+        blurred = (a + 2 * b + c) / 4
+    return (picture + strength * (picture - blurred)).clamp(0, 1)
+
+
 def draw(
     batch: int, patch: int, *, seed: int, step: int, generator: torch.Generator, raw: bool = False
 ) -> tuple[Float[Tensor, "{batch} n"], Float[Tensor, "{batch} k {patch} {patch}"]]:
@@ -113,8 +191,10 @@ def draw(
     """
     generator.manual_seed(int(np.random.SeedSequence((seed, step)).generate_state(1)[0]))
     device = generator.device
-    uniform = torch.rand(batch, PATCH_DRAWS + raw * camera.SHOT_DRAWS, device=device, generator=generator)
-    return uniform, torch.randn(batch, 1 + raw, patch, patch, device=device, generator=generator)
+    uniform = torch.rand(batch, PATCH.width + raw * camera.SHOT_DRAWS, device=device, generator=generator)
+    normal = torch.randn(batch, 1 + raw, patch, patch, device=device, generator=generator)
+    extra = torch.rand(batch, EXTRA.width, device=device, generator=generator)
+    return torch.cat((uniform, extra), 1), normal
 
 
 def make(
@@ -124,21 +204,8 @@ def make(
     normal: Float[Tensor, "b k patch patch"],
 ) -> Batch:
     """A batch as a recipe wants it, of what `draw` gave."""
-    levels, gratings = recipe.noise, recipe.data.gratings
-    if levels.domain == "raw":
-        enlarged = recipe.data.enlarged
-        return make_raw_batch(tiles, uniform, normal, high=levels.high / 255, enlarged=enlarged, gratings=gratings)
-    return make_batch(
-        tiles,
-        uniform,
-        normal,
-        low=levels.low / 255,
-        high=levels.high / 255,
-        varying=levels.varying,
-        enlarged=recipe.data.enlarged,
-        softened=recipe.data.softened,
-        gratings=gratings,
-    )
+    batch = make_raw_batch if recipe.noise.domain == "raw" else make_batch
+    return batch(tiles, uniform, normal, pictures=recipe.data, levels=recipe.noise)
 
 
 def make_batch(
@@ -146,24 +213,34 @@ def make_batch(
     uniform: Float[Tensor, "b m"],
     normal: Float[Tensor, "b 1 patch patch"],
     *,
-    low: float,
-    high: float,
-    varying: float,
-    enlarged: float = 0.0,
-    softened: float = 0.0,
-    gratings: float = 0.0,
+    pictures: Data,
+    levels: Noise,
 ) -> Batch:
     """Patches of the tiles through one of the eight symmetries, with a mosaic noisy as `noise.level_maps`.
 
-    `enlarged`, `softened` and `gratings` are those of `cut`. A pure function of what `draw` gave, so that a
-    training step can be compiled around it.
+    A pure function of what `draw` gave, so that a training step can be compiled around it.
     """
     patch = normal.shape[-1]
-    target = cut(tiles, uniform, patch, enlarged=enlarged, softened=softened, gratings=gratings)
-    levels = noise.level_maps(
-        uniform[:, 6 : 6 + noise.MAP_DRAWS], patch, patch, low=low, high=high, varying=varying
+    extra = uniform[:, -EXTRA.width :]
+    target = cut(tiles, uniform, patch, pictures=pictures)
+    clean = cfa.mosaic(target)
+    sigma = noise.level_maps(
+        PATCH("levels", uniform),
+        patch,
+        patch,
+        low=levels.low / 255,
+        high=levels.high / 255,
+        varying=levels.varying,
     )
-    mosaic = cfa.mosaic(target) + levels * normal
+    if levels.by_color:
+        factors = EXTRA("factors", extra)
+        sigma = sigma * noise.color_factors(factors, patch, patch, share=levels.by_color)
+        # photon noise in part of them: its variance grows with the signal
+        among, share = EXTRA("photons", extra)[:, :, None, None, None].unbind(1)
+        photons = (1 - share + share * clean).clamp_min(0).sqrt()
+        has_photons = (factors[:, 0, None, None, None] < levels.by_color) & (among < 0.5)
+        sigma = torch.where(has_photons, sigma * photons, sigma)
+    mosaic = clean + sigma * normal
     return Batch(target, mosaic, cfa.interpolate(mosaic))
 
 
@@ -172,17 +249,27 @@ def make_raw_batch(
     uniform: Float[Tensor, "b m"],
     normal: Float[Tensor, "b 2 patch patch"],
     *,
-    high: float,
-    enlarged: float = 0.0,
-    gratings: float = 0.0,
+    pictures: Data,
+    levels: Noise,
 ) -> Batch:
     """Patches as simulated camera raws in the domain of `bridge`: `camera.shoot` with photon noise up to `high`.
 
     The curve's offset is that of the true noise, up to a third off, as an estimate may be.
     """
-    picture = cut(tiles, uniform[:, :PATCH_DRAWS], normal.shape[-1], enlarged=enlarged, gratings=gratings)
-    shot = camera.shoot(picture, uniform[:, PATCH_DRAWS:], normal, high=high)
-    error = 2 * uniform[:, 6, None, None, None] - 1  # the numbers of the level maps are free here
+    patch = normal.shape[-1]
+    extra = uniform[:, -EXTRA.width :]
+    picture = cut(tiles, uniform, patch, pictures=pictures)
+    if levels.by_color:
+        normal = normal * noise.color_factors(EXTRA("factors", extra), patch, patch, share=levels.by_color)
+    shot = camera.shoot(
+        picture,
+        uniform[:, PATCH.width : -EXTRA.width],
+        normal,
+        high=levels.high / 255,
+        low=levels.low / 255,
+        unusual=EXTRA("unusual", extra)[:, 0] < levels.unusual if levels.unusual else None,
+    )
+    error = 2 * PATCH("levels", uniform)[:, :1, None, None] - 1  # raws have no level maps
     offset = bridge.offset(shot.gain, shot.floor) * 1.33**error
     target = bridge.encode(shot.clean * shot.gains, offset)
     mosaic = bridge.encode(shot.mosaic * cfa.mosaic(shot.gains.expand_as(shot.clean)), offset)
@@ -190,36 +277,43 @@ def make_raw_batch(
 
 
 def cut(
-    tiles: UInt8[Tensor, "n size size 3"],
-    uniform: Float[Tensor, "b m"],
-    patch: int,
-    *,
-    enlarged: float = 0.0,
-    softened: float = 0.0,
-    gratings: float = 0.0,
+    tiles: UInt8[Tensor, "n size size 3"], uniform: Float[Tensor, "b m"], patch: int, *, pictures: Data
 ) -> Float[Tensor, "b 3 {patch} {patch}"]:
-    """Patches of the tiles through one of the eight symmetries, or gratings, 0 = black and 1 = white.
+    """Patches of the tiles through one of the eight symmetries, or drawn ones, 0 = black and 1 = white.
 
-    A share `enlarged` is enlarged, by factors from 1 to `LARGEST`; a share `softened` has softer colours, by
-    strengths from 0 to 1; a share `gratings` is `draw_gratings` instead.
+    Shares of them are enlarged, by factors from 1 to `LARGEST`, have softer colours, are sharpened, have fine
+    detail drawn on them, or are `draw_gratings`, as the recipe says.
     """
     n, size = tiles.shape[:2]
     steps = torch.arange(patch, device=tiles.device)
+    extra = uniform[:, -EXTRA.width :]
 
-    def integer(i: int, end: int) -> Tensor:
-        return (uniform[:, i : i + 1] * end).long().clamp_max(end - 1)
+    def integer(name: str, end: int) -> Tensor:
+        return (PATCH(name, uniform) * end).long().clamp_max(end - 1)
 
-    rows = integer(1, size - patch + 1) + torch.where(uniform[:, 3:4] < 0.5, steps, patch - 1 - steps)
-    columns = integer(2, size - patch + 1) + torch.where(uniform[:, 4:5] < 0.5, steps, patch - 1 - steps)
-    cut = tiles[integer(0, n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    turned = torch.where(uniform[:, 5, None, None, None] < 0.5, cut, cut.mT)
+    def along(name: str, flip: str) -> Tensor:
+        forward = torch.where(PATCH(flip, uniform) < 0.5, steps, patch - 1 - steps)
+        return integer(name, size - patch + 1) + forward
+
+    def as_image(draws: Tensor) -> Tensor:
+        return draws[:, :, None, None]
+
+    rows, columns = along("row", "flip_rows"), along("column", "flip_columns")
+    cut = tiles[integer("tile", n)[:, :, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    turned = torch.where(as_image(PATCH("transpose", uniform)) < 0.5, cut, cut.mT)
     target = turned.float() / 255
-    if enlarged:
-        more = (1 - uniform[:, -GRATING_DRAWS - 3] / enlarged).clamp_min(0)
-        target = torch.where(more[:, None, None, None] > 0, enlarge(target, 1 + (LARGEST - 1) * more), target)
-    if softened:
-        target = soften(target, (1 - uniform[:, -GRATING_DRAWS - 2, None, None, None] / softened).clamp_min(0))
-    if gratings:
-        drawn = draw_gratings(uniform[:, -GRATING_DRAWS:], patch)
-        target = torch.where(uniform[:, -GRATING_DRAWS - 1, None, None, None] < gratings, drawn, target)
+    if pictures.enlarged:
+        more = (1 - PATCH("enlarge", uniform) / pictures.enlarged).clamp_min(0)
+        target = torch.where(as_image(more) > 0, enlarge(target, 1 + (LARGEST - 1) * more[:, 0]), target)
+    if pictures.softened:
+        target = soften(target, (1 - as_image(PATCH("soften", uniform)) / pictures.softened).clamp_min(0))
+    if pictures.sharpened:
+        strength = (1 - as_image(EXTRA("sharpen", extra)) / pictures.sharpened).clamp_min(0)
+        target = sharpen(target, 1.5 * strength)
+    if pictures.detail:
+        drawn = draw_detail(target, EXTRA("detail", extra))
+        target = torch.where(as_image(EXTRA("is_detail", extra)) < pictures.detail, drawn, target)
+    if pictures.gratings:
+        drawn = draw_gratings(PATCH("grating", uniform), patch)
+        target = torch.where(as_image(PATCH("is_grating", uniform)) < pictures.gratings, drawn, target)
     return target

@@ -6,9 +6,11 @@ import torch
 
 from debayes import camera, data, evaluation, image, metrics
 from debayes.model import Network
+from debayes.recipe import Data, Noise
 
 # Raws are judged by photon noise of up to this, whatever the recipe's, at these shares of the way there (squared).
-RAW_HIGH = 60 / 255
+RAW = Noise(domain="raw", high=60.0)
+PLAIN = Data(train=())
 RAW_LEVELS = (0.3, 0.5, 0.8)
 
 
@@ -31,8 +33,10 @@ def judge_raw(network: Network, pictures: list[Path]) -> float:
         middle = picture[:, top : top + size, left : left + size].permute(1, 2, 0)
         for j, level in enumerate(RAW_LEVELS):
             drawn = data.draw(1, size, seed=i, step=j, generator=torch.Generator(), raw=True)
-            drawn[0][:, data.PATCH_DRAWS + camera.NOISE_DRAW] = level
-            batch = data.make_raw_batch((255 * middle[None]).round().to(torch.uint8), *drawn, high=RAW_HIGH)
+            drawn[0][:, data.PATCH.width + camera.NOISE_DRAW] = level
+            batch = data.make_raw_batch(
+                (255 * middle[None]).round().to(torch.uint8), *drawn, pictures=PLAIN, levels=RAW
+            )
             with torch.no_grad():
                 restored = network(batch.mosaic.to(network.device)).mean.cpu()
             scores.append(float(metrics.psnr(restored, batch.target)[0]))

@@ -110,6 +110,24 @@ def level_maps(
     return (low + (high - low) * share).unsqueeze(1)
 
 
+# Random numbers for the factors of one patch: whether it has any, and one for each photosite of a cell.
+FACTOR_DRAWS = 5
+
+
+def color_factors(
+    draws: Float[Tensor, "b 5"], height: int, width: int, *, share: float
+) -> Float[Tensor, "b 1 {height} {width}"]:
+    """Factors of the noise level that differ by colour, for a share of the patches; 1 everywhere for the others.
+
+    Each of the four photosites of a Bayer cell has its own factor, the two greens too: 0.4 to 2.5 times a middle
+    one, so that the ratio of any two is at most 6. The largest is at most 1, so that levels stay in their range.
+    """
+    exponent = 2.6 * (draws[:, 1:] - 0.5)
+    factors = torch.exp2(exponent - exponent.amax(1, keepdim=True).clamp_min(0))
+    factors = torch.where(draws[:, :1] < share, factors, 1.0).view(-1, 1, 2, 2)
+    return factors.repeat(1, 1, (height + 1) // 2, (width + 1) // 2)[..., :height, :width]
+
+
 # What `simulate --noise` and the evaluation of out-of-distribution noise offer: (mosaic, sigma, generator=...)
 KINDS: dict[str, Callable[..., Tensor]] = {
     "gaussian": gaussian,

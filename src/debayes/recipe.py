@@ -35,6 +35,11 @@ class Data:
     ("srgb"); see `data.soften`."""
     gratings: float = 0.0
     """The share of patches that are drawn, stripes and weaves of two random colours, instead of cut from a tile."""
+    detail: float = 0.0
+    """The share of patches on which fine detail of one hue is drawn, near the Nyquist frequency; see
+    `data.draw_detail`."""
+    sharpened: float = 0.0
+    """The share of patches that are sharpened, as cameras and screens do; see `data.sharpen`."""
     credits: str = ""
     """Where the pictures come from and under which licences, for the weight file's card."""
 
@@ -45,13 +50,18 @@ class Noise:
 
     domain: str = "srgb"
     """What the mosaics are: "srgb", those of pictures, with Gaussian noise; "raw", camera raws in the domain of
-    `bridge`, simulated by `camera.shoot`, for which `high` counts alone."""
+    `bridge`, simulated by `camera.shoot`."""
     low: float = 0.0
-    """The least level."""
+    """The least level. Above 0 and with "raw", levels are log-uniform between it and the highest."""
     high: float = 20.0
     """The highest level."""
     varying: float = 0.5
-    """The share of patches whose level varies in space; the paper's is 1."""
+    """The share of patches whose level varies in space ("srgb"); the paper's is 1."""
+    by_color: float = 0.0
+    """The share of patches whose level differs by colour; see `noise.color_factors`. Of these, half have photon
+    noise ("srgb"). The paper's is 0."""
+    unusual: float = 0.0
+    """The share of patches with unusual white balance and exposure ("raw"); see `camera.shoot`."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +162,13 @@ class Recipe:
             ("data.enlarged", data.enlarged, 0, 1),
             ("data.softened", data.softened, 0, 1),
             ("data.gratings", data.gratings, 0, 1),
+            ("data.detail", data.detail, 0, 1),
+            ("data.sharpened", data.sharpened, 0, 1),
             ("noise.low", noise.low, 0, inf),
             ("noise.high", noise.high, noise.low, 1e6),
             ("noise.varying", noise.varying, 0, 1),
+            ("noise.by_color", noise.by_color, 0, 1),
+            ("noise.unusual", noise.unusual, 0, 1),
             ("loss.count", loss.count, 1e-6, 1e12),
             ("loss.window", loss.window, 1, 999),
             ("loss.range", loss.range, 1e-6, 1e6),
