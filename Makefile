@@ -25,7 +25,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(READY): pyproject.toml constraints.txt hatch_build.py src/debayes/winograd.c
+$(READY): pyproject.toml constraints.txt hatch_build.py src/debayes/engine/winograd.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "debayes needs Python 3.11 or newer; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"

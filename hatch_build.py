@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src", "debayes", "winograd.c")
+SOURCE = Path("src", "debayes", "engine", "winograd.c")
 
 OPTIONS = ("-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fvisibility=hidden")
 

@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import cfa, development, raw, weights
+from debayes.darkroom import loop
+from debayes.formats import raw
+from debayes.imaging import cfa
+from debayes.network import weights
 
 
 def main() -> None:
@@ -37,7 +40,7 @@ def main() -> None:
         black, white = np.mean(shot.levels["black"]), shot.levels["white"]
         mean = np.load(options.mean).astype(np.float64) / options.scale
         truth = torch.from_numpy((mean - black) / (white - black)).float()[None]
-        developed = development.develop(network, shot, strength=options.strength, level=0.9)
+        developed = loop.develop(network, shot, strength=options.strength, level=0.9)
         assert developed.interval is not None
         low, high = (cfa.mosaic(end, shot.pattern) for end in developed.interval)
         inside = 100 * float(((low <= truth) & (truth <= high)).float().mean())

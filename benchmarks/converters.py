@@ -24,8 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import camera, color, development, dng, image, metrics, weights
-from debayes import raw as raws
+from debayes.darkroom import loop
+from debayes.evaluation import metrics
+from debayes.formats import dng
+from debayes.formats import pictures as picture_files
+from debayes.formats import raw as raws
+from debayes.imaging import color, virtual_camera
+from debayes.network import weights
 
 DEMOSAICKERS = ("amaze", "lmmse")
 LUMINANCE = (0, 20, 40, 60, 80)
@@ -38,7 +43,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", default=["raw-s", "raw-l"])
     parser.add_argument("--iso", nargs="+", type=float, default=[400, 1600, 6400, 25600])
     options = parser.parse_args()
-    pictures = [image.read(path) for path in options.pictures]
+    pictures = [picture_files.read(path) for path in options.pictures]
     rows: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -53,7 +58,7 @@ def main() -> None:
 
 def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path) -> dict[str, float]:
     """The mean PSNR of each method at an ISO speed."""
-    body = camera.Body()
+    body = virtual_camera.Body()
     clean = torch.cat([body.expose(picture).clamp_max(1) for picture in pictures], 2)
     edges = np.cumsum([0] + [picture.shape[2] for picture in pictures])
     counts = body.shoot(clean, "RGGB", iso, generator=torch.Generator().manual_seed(int(iso)))
@@ -81,7 +86,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
     developed = {}
     for model in models:
         blind = replace(raws.read(noisy), profile=None)
-        picture = development.develop(weights.load(model), blind).picture
+        picture = loop.develop(weights.load(model), blind).picture
         found[f"debayes {model}, blind: camera colours"] = score(picture.clamp(0, 1), clean)
         developed[model] = folder / f"{Path(model).stem}.dng"
         dng.write(developed[model], numbers(picture), shot, preview=blank)
@@ -104,7 +109,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
 def numbers(picture: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint16]]":
     """The counts of linear colours."""
     counts: np.ndarray[tuple[int, ...], np.dtype[np.uint16]] = (
-        image.quantise(picture, 16).permute(1, 2, 0).contiguous().numpy()
+        picture_files.quantise(picture, 16).permute(1, 2, 0).contiguous().numpy()
     )
     return counts
 
@@ -118,7 +123,7 @@ def rawtherapee(source: Path, folder: Path, way: str = "amaze", luminance: int |
     target.unlink(missing_ok=True)
     command = ["rawtherapee-cli", "-o", str(target), "-p", str(settings), "-t", "-b16", "-Y", "-c", str(source)]
     subprocess.run(command, check=True, capture_output=True)
-    return color.decode_srgb(image.read(target))
+    return color.decode_srgb(picture_files.read(target))
 
 
 DENOISE = """[Directional Pyramid Denoising]
@@ -147,7 +152,7 @@ def darktable(source: Path, folder: Path) -> Tensor:
     for line in more:
         command += ["--conf", line]
     subprocess.run(command, check=True, capture_output=True)
-    return image.read(target).clamp(0, 1)
+    return picture_files.read(target).clamp(0, 1)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from debayes import camera, cfa, evaluation, image, metrics, mosaics, weights
-from debayes import raw as raws
-from debayes.development import Part, develop_tiles, noise_of
+from debayes.darkroom import mosaics
+from debayes.darkroom.loop import Part, develop_tiles, noise_of
 from debayes.engine import Engine, prepare
-from debayes.honesty import LEVELS
+from debayes.evaluation import metrics, protocol
+from debayes.evaluation.uncertainty import LEVELS
+from debayes.formats import pictures
+from debayes.formats import raw as raws
+from debayes.imaging import cfa, virtual_camera
+from debayes.network import weights
 from debayes.restoration import restore, restore_image
 
-BODY = camera.Body()
+BODY = virtual_camera.Body()
 
 
 def main() -> None:
@@ -59,9 +63,9 @@ def sort_pixels(models: list[str], pictures: list[Path], sigmas: list[float], en
 
 def _orders(network: Engine, path: Path, sigma: float) -> list[float]:
     """AUSE of a picture by each measure."""
-    truth = image.read(path)
+    truth = pictures.read(path)
     truth = truth[:, : truth.shape[1] // 2 * 2, : truth.shape[2] // 2 * 2]
-    mosaic = evaluation.noisy_mosaic(truth, sigma / 255, pattern="RGGB", seed=path.name)
+    mosaic = protocol.noisy_mosaic(truth, sigma / 255, pattern="RGGB", seed=path.name)
     posterior = restore(network, mosaic)
     views = []
     for symmetry in cfa.SYMMETRIES:
@@ -109,7 +113,7 @@ def _develop(network: Engine, path: Path, iso: float) -> Iterator[tuple[Tensor, 
     with tempfile.TemporaryDirectory() as folder:
         mosaics.simulate_raw(path, Path(folder) / "shot.dng", iso=iso)
         raw = raws.read(Path(folder) / "shot.dng")
-    light = BODY.expose(image.read(path))
+    light = BODY.expose(pictures.read(path))
     for part in develop_tiles(network, raw, noise_of(raw)):
         yield light[:, part.rows, part.columns], part
 

@@ -15,14 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from debayes import engine, hopper, replay, restoration, weights
+from debayes import engine, restoration
+from debayes.engine.gpu import hopper, replay
+from debayes.network import weights
+from debayes.restoration import tiling
 
 ROWS, COLUMNS = 4096, 6000
 
 # Channels and the part of the resolution that they have.
 KINDS = ((32, 2), (64, 4), (64, 2))
 
-# Columns, rows and stages of a block to try, as in `kernels`.
+# Columns, rows and stages of a block to try, as in `triton_kernels`.
 SHAPES = ((64, 30, 3), (64, 62, 3), (64, 14, 3), (64, 30, 2), (64, 30, 4))
 
 # Residual blocks: channels, the part of the resolution that they have, and sizes to try, as in `hopper`.
@@ -54,7 +57,7 @@ def show_kernels(model: str) -> None:
     prepared = engine.prepare(network, "compile", image=True)
     mosaic = torch.rand(1, ROWS, COLUMNS)
     there = mosaic.cuda()
-    speeds = [mosaic.numel() / 1e6 / restoration.measure(prepared, each, times=8) for each in (there, mosaic)]
+    speeds = [mosaic.numel() / 1e6 / tiling.measure(prepared, each, times=8) for each in (there, mosaic)]
     times = 5
     with profile(activities=[ProfilerActivity.CUDA]) as watch:
         for _ in range(times):
@@ -69,7 +72,7 @@ def show_kernels(model: str) -> None:
 
 def show_shapes(channels: int, scale: int) -> None:
     """How long a convolution with a sum takes in several shapes, and cuDNN's without it: medians."""
-    from debayes import kernels
+    from debayes.engine.gpu import triton_kernels
 
     generator = torch.Generator("cuda").manual_seed(0)
     size = (2, 1, channels, ROWS // scale, COLUMNS // scale)
@@ -88,20 +91,20 @@ def show_shapes(channels: int, scale: int) -> None:
     added = time(torch.compile(lambda: x + other + bias.view(-1, 1, 1)))
     print(f"\n{channels} channels at 1/{scale}: cuDNN {plain:.3f}, rectified {fused:.3f}, a sum {added:.3f} ms")
     expected = F.conv2d(x[..., :200, :300].float(), weight.float(), bias.float(), padding=1)
-    usual = kernels.COLUMNS, kernels.ROWS, kernels.STAGES
+    usual = triton_kernels.COLUMNS, triton_kernels.ROWS, triton_kernels.STAGES
     for shape in SHAPES:
-        kernels.COLUMNS, kernels.ROWS, kernels.STAGES = shape
-        summed = time(lambda: kernels.convolve(x, taps, bias, other))
-        rectified = time(lambda: kernels.convolve(x, taps, bias, rectified=True))
-        found = kernels.convolve(x, taps, bias, other).float() - other.float()
+        triton_kernels.COLUMNS, triton_kernels.ROWS, triton_kernels.STAGES = shape
+        summed = time(lambda: triton_kernels.convolve(x, taps, bias, other))
+        rectified = time(lambda: triton_kernels.convolve(x, taps, bias, rectified=True))
+        found = triton_kernels.convolve(x, taps, bias, other).float() - other.float()
         error = (found[..., :199, :299] - expected[..., :199, :299]).square().mean().sqrt()
         print(f"{shape}: summed {summed:.3f}, rectified {rectified:.3f} ms, error {error:.1e}", flush=True)
-    kernels.COLUMNS, kernels.ROWS, kernels.STAGES = usual
+    triton_kernels.COLUMNS, triton_kernels.ROWS, triton_kernels.STAGES = usual
 
 
 def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -> None:
     """How long a residual block takes in several sizes, and as two convolutions: medians."""
-    from debayes import kernels
+    from debayes.engine.gpu import triton_kernels
 
     generator = torch.Generator("cuda").manual_seed(0)
     dtype = torch.float16 if (channels, scale) != (64, 2) else torch.bfloat16
@@ -116,7 +119,7 @@ def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -
 
     def in_two() -> Tensor:
         between = torch.cudnn_convolution_relu(x, first, bias[0].to(dtype), [1, 1], [1, 1], [1, 1], 1)
-        return kernels.convolve(between, second, bias[1].to(dtype), x)
+        return triton_kernels.convolve(between, second, bias[1].to(dtype), x)
 
     expected = in_two().float()
     print(f"\na residual block of {channels} channels at 1/{scale}: as two convolutions {time(in_two):.3f} ms")

@@ -14,7 +14,9 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
-from debayes import image, mosaics, scenes
+from debayes.darkroom import mosaics
+from debayes.evaluation import scenes
+from debayes.formats import pictures
 
 # Runs a command and prints its peak memory in KiB. A process of its own: a child's peak begins with its parent's.
 WATCH = """
@@ -36,7 +38,7 @@ def main() -> None:
     height = round(width / 3) * 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        image.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
+        pictures.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
         command = [sys.executable, "-m", "debayes", "develop", str(folder / "large.dng"), "--json"]
         command += ["--model", options.model, "--to", options.to, "--tile", str(options.tile)]

@@ -17,11 +17,15 @@ from time import monotonic, sleep
 
 from torch import Tensor
 
-from debayes import heap, image, mosaics, scenes, weights
-from debayes import raw as raws
-from debayes.development import enter, noise_of
+from debayes.darkroom import mosaics
+from debayes.darkroom.loop import enter, noise_of
 from debayes.engine import Engine, prepare
+from debayes.evaluation import scenes
+from debayes.formats import pictures
+from debayes.formats import raw as raws
+from debayes.network import weights
 from debayes.restoration import restore_tiles
+from debayes.system import malloc
 
 
 def main() -> None:
@@ -34,9 +38,9 @@ def main() -> None:
     options = parser.parse_args()
     height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
     width = height * 3 // 2
-    with tempfile.TemporaryDirectory() as name, heap.keep():  # kept as by the process
+    with tempfile.TemporaryDirectory() as name, malloc.keep():  # kept as by the process
         folder = Path(name)
-        image.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
+        pictures.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)
         (folder / "raws").mkdir()
         for i in range(options.files):

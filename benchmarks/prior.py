@@ -12,9 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from debayes import data, loss
-from debayes.model import Config, Network
-from debayes.recipe import Data, Noise
+from debayes.network.network import Config, Network
+from debayes.posterior import variational
+from debayes.training import data
+from debayes.training.recipe import Data, Noise
 
 
 def seconds(work: Callable[[], object], cuda: bool, repeats: int = 10) -> float:
@@ -45,14 +46,14 @@ def main(batch: int = 64, patch: int = 128) -> None:
         made = make()
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
             posterior = network(made.mosaic)
-        prior = loss.prior(made.observed, made.target, measured=True)
-        result = -loss.elbo(posterior, prior, made.observed).mean()
+        prior = variational.prior(made.observed, made.target, measured=True)
+        result = -variational.elbo(posterior, prior, made.observed).mean()
         result.backward()  # type: ignore[no-untyped-call]
         return result
 
     def filter_(measured: bool) -> Callable[[], object]:
         made = make()
-        compiled = torch.compile(loss.prior) if cuda else loss.prior
+        compiled = torch.compile(variational.prior) if cuda else variational.prior
         return lambda: compiled(made.observed, made.target, measured=measured)
 
     whole = seconds(torch.compile(step) if cuda else step, cuda)

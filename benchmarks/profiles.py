@@ -13,12 +13,14 @@ from pathlib import Path
 
 import torch
 
-from debayes import camera, cfa, image, mosaics, profile
-from debayes import raw as raws
-from debayes.development import noise_of
-from debayes.profile import Profile
+from debayes.darkroom import mosaics
+from debayes.darkroom.loop import noise_of
+from debayes.formats import pictures
+from debayes.formats import raw as raws
+from debayes.imaging import cfa, noise_profile, virtual_camera
+from debayes.imaging.noise_profile import Profile
 
-BODY = camera.Body()
+BODY = virtual_camera.Body()
 
 
 def main() -> None:
@@ -35,12 +37,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for first in range(0, len(options.pictures), options.together):
             paths = options.pictures[first : first + options.together]
-            parts = [image.read(path) for path in paths]
+            parts = [pictures.read(path) for path in paths]
             height = min(part.shape[1] for part in parts)
             picture = torch.cat([part[:, :height] for part in parts], 2)
-            image.write(Path(name) / "scene.png", picture, bits=8)
+            pictures.write(Path(name) / "scene.png", picture, bits=8)
             light = cfa.mosaic(BODY.expose(picture))
-            own = profile.estimate(light, "RGGB", white=1.0, floor=0.0).gain
+            own = noise_profile.estimate(light, "RGGB", white=1.0, floor=0.0).gain
             cells = [f"ISO {100 * own / BODY.profile(100).gain:.0f}"]
             for iso in options.iso:
                 found = estimate(Path(name), iso, options.unmasked)

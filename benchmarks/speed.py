@@ -23,10 +23,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from debayes import baselines, camera, cfa, dng, engine, heap, image, metrics, scenes, speed, weights, winograd
-from debayes import raw as raws
-from debayes.model import Network
+from debayes import engine
+from debayes.engine import selection, winograd
+from debayes.evaluation import baselines, metrics, scenes, throughput
+from debayes.formats import dng
+from debayes.formats import pictures as picture_files
+from debayes.formats import raw as raws
+from debayes.imaging import cfa, virtual_camera
+from debayes.network import weights
+from debayes.network.network import Network
 from debayes.restoration import restore_image
+from debayes.system import malloc
 
 PEERS = ("bilinear", "menon", "LibRaw AHD", "demosaicnet")
 
@@ -50,13 +57,13 @@ def main() -> None:
         print(json.dumps(measure(model, name, options)))
         return
     device = torch.device(options.device)
-    rate = speed.matrix_rate(device)
+    rate = throughput.matrix_rate(device)
     print(f"matrix rate {rate / 1e9:.0f} GFLOP/s, {torch.get_num_threads()} threads")
     if options.layers:
         for model in options.models:
             show_layers(weights.load(model), rate, model)
         return
-    engines = [name for name in engine.NEEDS if engine.available(name, device) and name != "compile"]
+    engines = [name for name in selection.NEEDS if selection.available(name, device) and name != "compile"]
     rows = [(model, name) for model in options.models for name in ("plain", *engines)]
     rows += [("peer", name) for name in PEERS] if options.device == "cpu" else []
     print("| method | MP/s | times plain | peak GiB | share of the matrix rate | PSNR |\n|---|---|---|---|---|---|")
@@ -93,7 +100,7 @@ def measure(model: str, name: str, options: argparse.Namespace) -> dict[str, flo
             best = max(best, large.numel() / 1e6 / (monotonic() - start))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     files = sorted(path for path in options.pictures.iterdir() if path.is_file()) if options.pictures else []
-    pictures = [image.read(path) for path in files] or [scenes.photograph("chelsea")]
+    pictures = [picture_files.read(path) for path in files] or [scenes.photograph("chelsea")]
     scores = [float(metrics.psnr(run(noisy(p, i)).clamp(0, 1), p)) for i, p in enumerate(pictures)]
     return {"speed": best, "peak": peak, "flops": flops, "psnr": float(np.mean(scores))}
 
@@ -114,7 +121,7 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
     if name != "plain":
         fast = engine.prepare(network, name, image=True)
         return lambda mosaic: restore_image(fast, mosaic), 2e9 * fast.network.kmac_per_pixel
-    heap.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
+    malloc.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
     plain = Network(network.config).to(device).eval().requires_grad_(False)
     plain.load_state_dict({key: value.contiguous() for key, value in network.state_dict().items()})
     return lambda mosaic: restore_image(plain, mosaic, tile=1024), 2e9 * network.kmac_per_pixel
@@ -126,7 +133,7 @@ def libraw(mosaic: Tensor) -> Tensor:
 
     black, scale = 8192, 40960
     counts = (black + scale * mosaic[0]).round().clamp(0, 65535).numpy().astype(np.uint16)
-    body = camera.Body()
+    body = virtual_camera.Body()
     shot = raws.Raw(mosaic, "RGGB", (1.0, 1.0, 1.0), body.matrix)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "mosaic.dng")
@@ -164,7 +171,7 @@ def show_layers(network: Network, rate: float, model: str) -> None:
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(note)
-    with torch.inference_mode(), heap.keep():
+    with torch.inference_mode(), malloc.keep():
         network(torch.rand(1, 1, 1024, 1024))
     total = sum(seconds for _, seconds, _ in kinds.values())
     print(f"{model}\n| convolution | at | GFLOP/s | of the matrix rate | of the time | by winograd |")

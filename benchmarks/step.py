@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
-from debayes.recipe import Recipe, read_recipe
-from debayes.team import Team
-from debayes.training import Progress, train
+from debayes.training.distributed import Team
+from debayes.training.loop import Progress, train
+from debayes.training.recipe import Recipe, read_recipe
 
 WARM, WATCHED = 300, 100
 

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from debayes import camera, cfa, files, profile, tiles
+from debayes.imaging import cfa, noise_profile, virtual_camera
+from debayes.system import files
+from debayes.training import tiles
 
 # Batches of so many tiles, and how far apart their windows are.
 BATCHES, BATCH, STEP = 120, 8, 6
@@ -25,26 +27,26 @@ def main() -> None:
     """Write the directions."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tiles", type=Path, nargs="+")
-    parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/directions.npy"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"))
     options = parser.parse_args()
     store = tiles.Store(options.tiles, size=256)
     shelf = tiles.Shelf(store, stay=1, step=0, device=torch.device("cpu"))
     found = directions(covariance(shelf.tiles))
     with files.replace(options.output) as temporary, temporary.open("wb") as file:
-        np.save(file, found[:KEPT].float().view(KEPT, profile.WINDOW, profile.WINDOW).numpy())
+        np.save(file, found[:KEPT].float().view(KEPT, noise_profile.WINDOW, noise_profile.WINDOW).numpy())
 
 
 def covariance(tiles: Tensor) -> Tensor:
     """How the photosites of a window vary together, their colours' means taken off."""
-    side = profile.WINDOW
+    side = noise_profile.WINDOW
     masks = cfa.masks("RGGB", side, side).flatten(1).double()
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(side**2, side**2, dtype=torch.float64)
     for batch in range(BATCHES):
         picture = tiles[torch.randint(len(tiles), (BATCH,), generator=generator)].permute(0, 3, 1, 2).float() / 255
-        draws = torch.rand(BATCH, camera.SHOT_DRAWS, generator=generator)
+        draws = torch.rand(BATCH, virtual_camera.SHOT_DRAWS, generator=generator)
         none = torch.zeros(BATCH, 2, *picture.shape[2:])
-        shot = camera.shoot(picture.mT if batch % 2 else picture, draws, none, high=0.01)
+        shot = virtual_camera.shoot(picture.mT if batch % 2 else picture, draws, none, high=0.01)
         mosaic = cfa.mosaic(shot.clean).double()
         windows = mosaic.unfold(2, side, STEP).unfold(3, side, STEP).reshape(-1, side**2)
         windows = windows[(windows.amax(1) < 0.9) & (windows.mean(1) > 0.004)]
@@ -56,7 +58,7 @@ def covariance(tiles: Tensor) -> Tensor:
 
 def directions(covariance: Tensor) -> Tensor:
     """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
-    masks = cfa.masks("RGGB", profile.WINDOW, profile.WINDOW).flatten(1).double()
+    masks = cfa.masks("RGGB", noise_profile.WINDOW, noise_profile.WINDOW).flatten(1).double()
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
     basis = vectors[:, values > 0.5]

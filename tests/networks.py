@@ -2,7 +2,7 @@
 
 import torch
 
-from debayes.model import Config, Network
+from debayes.network.network import Config, Network
 
 
 def untrained(config: Config) -> Network:

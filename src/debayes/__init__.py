@@ -15,34 +15,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from debayes.adaptation import adapt as adapt
-    from debayes.cfa import mosaic as mosaic
-    from debayes.development import develop as develop
-    from debayes.evaluation import evaluate as evaluate
-    from debayes.model import Config as Config
-    from debayes.model import Network as Network
-    from debayes.nig import NormalInverseGamma as NormalInverseGamma
-    from debayes.raw import Raw as Raw
-    from debayes.raw import read as read
+    from debayes.darkroom.loop import develop as develop
+    from debayes.evaluation.protocol import evaluate as evaluate
+    from debayes.formats.raw import Raw as Raw
+    from debayes.formats.raw import read as read
+    from debayes.imaging.cfa import mosaic as mosaic
+    from debayes.network.network import Config as Config
+    from debayes.network.network import Network as Network
+    from debayes.network.weights import load as load
+    from debayes.posterior.nig import NormalInverseGamma as NormalInverseGamma
     from debayes.restoration import restore as restore
-    from debayes.training import train as train
-    from debayes.weights import load as load
+    from debayes.restoration.adaptation import adapt as adapt
+    from debayes.training.loop import train as train
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Config": "model",
-    "Network": "model",
-    "NormalInverseGamma": "nig",
-    "Raw": "raw",
-    "adapt": "adaptation",
-    "develop": "development",
-    "evaluate": "evaluation",
-    "load": "weights",
-    "mosaic": "cfa",
-    "read": "raw",
+    "Config": "network.network",
+    "Network": "network.network",
+    "NormalInverseGamma": "posterior.nig",
+    "Raw": "formats.raw",
+    "adapt": "restoration.adaptation",
+    "develop": "darkroom.loop",
+    "evaluate": "evaluation.protocol",
+    "load": "network.weights",
+    "mosaic": "imaging.cfa",
+    "read": "formats.raw",
     "restore": "restoration",
-    "train": "training",
+    "train": "training.loop",
 }
 
 __all__ = sorted(_HOME)

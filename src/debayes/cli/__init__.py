@@ -1,0 +1,3 @@
+"""The command line."""
+
+from debayes.cli.app import main as main

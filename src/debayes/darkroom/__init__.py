@@ -1,0 +1,1 @@
+"""From camera raws and mosaic files to pictures."""

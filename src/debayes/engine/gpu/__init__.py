@@ -1,0 +1,1 @@
+"""Networks on GPUs: fused steps, kernels, CUDA graphs."""

@@ -1,0 +1,1 @@
+"""Scores: metrics, the protocol, test sets, other methods."""

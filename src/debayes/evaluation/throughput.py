@@ -1,0 +1,91 @@
+"""How fast networks run on this machine: megapixels a second, and what share of its matrix rate that is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+
+from debayes.engine import selection as engines
+from debayes.network.weights import load
+from debayes.restoration.tiling import measure
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured of a model with an engine."""
+
+    model: str
+    engine: str
+    device: str
+    ready_seconds: float
+    """To get ready, once."""
+    megapixels_per_second: float
+    """Restored in a second, from a mosaic in the computer's memory to an image there."""
+    on_device: float | None
+    """The same from and to the memory of a GPU."""
+    share: float
+    """Of the matrix rate, that the multiplications of so many pixels take."""
+    auto: bool
+    """Whether auto takes this engine here."""
+
+
+def measure_engines(
+    models: Sequence[str | Path],
+    megapixels: float,
+    device: str,
+    names: Sequence[str] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[Speed]:
+    """The speed of all models with all engines that can run here, or the named ones, on a mosaic of noise."""
+    height = max(2, round((megapixels * 1e6 / 1.5) ** 0.5))
+    mosaic = torch.rand(1, height, height * 3 // 2, generator=torch.Generator().manual_seed(0))
+    place = torch.device(device)
+    chosen = names or [name for name in engines.NEEDS if engines.available(name, place) and name != "compile"]
+    rate = matrix_rate(place)
+    speeds = []
+    for model in models:
+        network = load(model, device=device)
+        best = (engines.rank(network, megapixels=24.0) or ["eager"])[0]
+        for name in chosen:
+            start = monotonic()
+            engine = engines.prepare(network, name, image=True)
+            ready = monotonic() - start
+            speed = mosaic.numel() / 1e6 / measure(engine, mosaic)
+            there = mosaic.numel() / 1e6 / measure(engine, mosaic.to(place)) if place.type == "cuda" else None
+            share = 2e9 * engine.network.kmac_per_pixel * (there or speed) / rate
+            auto = engine.name == best
+            speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, there, share, auto))
+            if progress is not None:
+                progress(len(speeds) / len(models) / len(chosen))
+    return speeds
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Operations a second of a product of large matrices, the best of some tries: what a device can do at most.
+
+    In single precision on a CPU, in half precision on a GPU.
+    """
+    size = 1536 if device.type == "cpu" else 8192
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
+    best = 0.0
+    for _ in range(6):
+        start = monotonic()
+        for _ in range(2):
+            product = left @ right
+        float(product[0, 0])  # waits for a GPU
+        best = max(best, 4 * size**3 / (monotonic() - start))
+    return best
+
+
+def table(speeds: Sequence[Speed]) -> str:
+    """The speeds as a table to read."""
+    lines = ["| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|"]
+    for speed in speeds:
+        name = f"{speed.engine} (auto)" if speed.auto else speed.engine
+        there = "" if speed.on_device is None else f" (on the GPU {speed.on_device:.3g})"
+        numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g}{there} | {speed.share:.0%}"
+        lines.append(f"| {speed.model} | {name} | {numbers} |")
+    return "\n".join(lines)

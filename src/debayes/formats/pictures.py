@@ -1,0 +1,356 @@
+"""Pictures and mosaics in files: the only door to Pillow, tifffile and imagecodecs.
+
+Inside, a picture is a float tensor (3, h, w) and a mosaic (1, h, w) with 0 = black and 1 = white. In a file,
+black is 0 and white is the largest integer of its type, or 1.0 for floats, unless the caller says otherwise.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from debayes.formats import ifd
+from debayes.system.files import replace
+
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".npy")
+MOSAICS = (".png", ".tif", ".tiff", ".npy")
+# Bits a sample that each written format can have, the default first; 32 means float.
+BITS = {
+    ".png": (16, 8),
+    ".tif": (16, 8, 32),
+    ".tiff": (16, 8, 32),
+    ".jpg": (8,),
+    ".jpeg": (8,),
+    ".npy": (32,),
+}
+
+_KEY = "debayes"
+
+
+@dataclass(frozen=True)
+class Mosaic:
+    """A mosaic read from a file."""
+
+    values: Float[Tensor, "1 h w"]
+    """0 = black, 1 = white; not clipped."""
+    pattern: str | None
+    """The Bayer pattern that the file records, if it does."""
+    record: dict[str, Any]
+    """Whatever else `write_mosaic` was given: how the mosaic was made."""
+
+
+def find(folder: Path) -> list[Path]:
+    """The pictures of a folder, in order of name; at least one."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    if not paths:
+        raise ValueError(f"the folder {folder} holds no pictures ({', '.join(PICTURES)})")
+    return paths
+
+
+def read(path: Path, *, ignore_alpha: bool = False) -> Float[Tensor, "3 h w"]:
+    """A colour picture. Grey ones are refused; an alpha channel is dropped if it is opaque, or is to be ignored."""
+    array, _ = _decode(path)
+    if array.ndim == 3 and array.shape[2] == 4 and (ignore_alpha or (array[..., 3] == _white(array)).all()):
+        array = array[..., :3]
+    if array.ndim == 3 and array.shape[2] == 4:
+        raise ValueError(f"{path}: an opaque picture was expected, not one with transparent pixels")
+    if array.ndim != 3 or array.shape[2] != 3:
+        raise ValueError(f"{path}: a colour picture (height x width x 3) was expected, not {_shape(array)}")
+    return _finite(path, _normalise(array, 0.0, _white(array)).permute(2, 0, 1))
+
+
+def read_mosaic(path: Path, *, black: float = 0.0, white: float | None = None) -> Mosaic:
+    """A mosaic; `black` and `white` are the levels in the file's own numbers."""
+    if path.suffix.lower() in (".jpg", ".jpeg", ".webp") or (path.is_file() and _is_jpeg(path)):
+        raise ValueError(f"{path}: lossy compression has destroyed the mosaic; a PNG, TIFF or NPY was expected")
+    array, record = _decode(path, MOSAICS)
+    if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
+        array = array.squeeze(0 if array.shape[0] == 1 else 2)
+    if array.ndim != 2:
+        hint = "; `debayes simulate` makes a mosaic of a picture" if array.ndim == 3 else ""
+        raise ValueError(f"{path}: a mosaic (height x width) was expected, not {_shape(array)}{hint}")
+    if min(array.shape) < 2:
+        raise ValueError(f"{path}: a mosaic has at least 2x2 photosites, not {_shape(array)}")
+    if white is None and array.dtype.kind != "f" and array.dtype not in (np.uint8, np.uint16):
+        raise ValueError(f"{path} holds {array.dtype} numbers: say with --white which of them is white")
+    white = _white(array) if white is None else white
+    if not -np.inf < black < white < np.inf:
+        raise ValueError(f"the white level ({white:g}) must be above the black level ({black:g}), both finite")
+    return Mosaic(_finite(path, _normalise(array, black, white)[None]), record.pop("pattern", None), record)
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Size, type and record of a picture or mosaic file."""
+    array, record = _decode(path)
+    height, width = array.shape[:2]
+    channels = array.shape[2] if array.ndim == 3 else 1
+    return {"height": height, "width": width, "channels": channels, "dtype": str(array.dtype), **record}
+
+
+def write(path: Path, picture: Float[Tensor, "c h w"], *, bits: int | None = None) -> None:
+    """Write a picture of one or three channels; whole numbers are rounded and clipped to [0, 1], floats are not."""
+    encode(path, quantise(picture, check_bits(path, bits)).permute(1, 2, 0).numpy())
+
+
+def write_mosaic(path: Path, mosaic: Float[Tensor, "1 h w"], pattern: str, record: dict[str, Any]) -> None:
+    """Write a mosaic: floats as they are in TIFF and NPY, 16 bits and clipped in PNG.
+
+    TIFF keeps the pattern and the record, the other two have no place for them.
+    """
+    if path.suffix.lower() not in MOSAICS:
+        raise ValueError(f"{path}: a mosaic is written as {', '.join(MOSAICS)}")
+    array = quantise(mosaic, 16 if path.suffix.lower() == ".png" else 32)[0].numpy()
+    encode(path, array, record={"pattern": pattern, **record})
+
+
+def check_bits(path: Path, bits: int | None) -> int:
+    """The bits a sample that a file of this name gets: those asked for, if the format can, or its default."""
+    possible = BITS.get(path.suffix.lower())
+    if possible is None:
+        raise ValueError(f"{path}: pictures are written as {', '.join(BITS)}")
+    if bits is not None and bits not in possible:
+        raise ValueError(f"{path}: {path.suffix} holds {' or '.join(map(str, possible))} bits a sample, not {bits}")
+    return bits or possible[0]
+
+
+def quantise(picture: Float[Tensor, "*shape"], bits: int) -> Tensor:
+    """The numbers that go to a file: [0, 1] clipped and rounded to `bits`, or float32 unchanged for 32."""
+    if bits == 32:
+        return picture.float()
+    scaled: Tensor = (picture.clamp(0, 1) * (2**bits - 1)).round()
+    return scaled.to(torch.uint8 if bits == 8 else torch.uint16)
+
+
+def encode(
+    path: Path,
+    array: NDArray[Any],
+    *,
+    record: dict[str, Any] | None = None,
+    icc: bytes | None = None,
+    exif: bytes | None = None,
+    quality: int = 95,
+) -> None:
+    """Write an array (h, w) or (h, w, c) as the format of the name; formats without text drop the record.
+
+    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG.
+    """
+    suffix = path.suffix.lower()
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    array = np.ascontiguousarray(array)
+    with replace(path) as temporary:
+        if suffix in (".tif", ".tiff"):
+            _write_tiff(temporary, array, record, icc, None if exif is None else ifd.read(exif))
+        elif suffix == ".npy":
+            with temporary.open("wb") as file:
+                np.save(file, array)
+        elif suffix == ".png" and array.dtype == np.uint16:
+            import imagecodecs
+
+            temporary.write_bytes(_tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif))
+        elif suffix == ".png":
+            temporary.write_bytes(_tag_png(encode8(array, 100), icc, exif))
+        else:
+            temporary.write_bytes(encode8(array, quality, icc=icc, exif=exif))
+
+
+def _write_tiff(
+    path: Path, array: NDArray[Any], record: dict[str, Any] | None, icc: bytes | None, block: ifd.Block | None
+) -> None:
+    import tifffile
+
+    order: ifd.Order = "<"
+    tags: list[tuple[int, str, int, Any, bool]] = []
+    below: dict[int, ifd.Directory] = {}
+    if block is not None:
+        order = block.order
+        below = {tag: d for tag, d in ((ifd.EXIF, block.exif), (ifd.GPS, block.gps)) if d}
+        tags = [(tag - 1, "I", 1, 0, True) for tag in below]  # `ifd.attach` puts them right
+        for tag in (271, 272, 306, 315, 33432):  # maker, model, date, author, rights
+            if tag in block.images[0]:
+                tags.append((tag, "s", 0, block.images[0][tag].data.rstrip(b"\0"), True))
+    tifffile.imwrite(
+        path,
+        array,
+        byteorder=order,
+        photometric="rgb" if array.ndim == 3 else "minisblack",
+        description=None if record is None else json.dumps({_KEY: record}),
+        metadata=None,
+        iccprofile=icc,
+        extratags=tags,
+    )
+    if below:
+        with path.open("r+b") as stream:
+            ifd.attach(stream, order, below)
+
+
+def color_profile(primaries: str) -> bytes:
+    """The ICC profile of "srgb" or of "p3" (Display P3), both with the curve of sRGB."""
+    import imagecodecs
+
+    if primaries == "srgb":
+        return imagecodecs.cms_profile("srgb")
+    corners = {"p3": (0.680, 0.320, 1, 0.265, 0.690, 1, 0.150, 0.060, 1)}[primaries]
+    codes = np.linspace(0, 1, 1024)
+    curve = np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4)
+    curve = np.round(curve * 65535).astype(np.uint16)
+    profile = imagecodecs.cms_profile(
+        "rgb", whitepoint=(0.3127, 0.3290, 1.0), primaries=corners, transferfunction=curve
+    )
+    return _rename(profile, "RGB built-in", "Display P3")
+
+
+def _rename(profile: bytes, old: str, new: str) -> bytes:
+    """An ICC profile with another name, not longer than its own, as programs show it."""
+    before, after = (name.encode("utf-16-be") for name in (old, new))
+    where = struct.pack(">I", 28)  # from the start of the text's block
+    named = struct.pack(">I", len(after)) + where + after.ljust(len(before), b"\0")
+    return profile.replace(struct.pack(">I", len(before)) + where + before, named)
+
+
+def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
+    """A PNG with a colour profile and an EXIF block behind its header."""
+    import zlib
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    extra = b"" if icc is None else chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc))
+    extra += b"" if exif is None else chunk(b"eXIf", exif)
+    return data[:33] + extra + data[33:]  # behind the signature and the header
+
+
+def decode8(data: bytes) -> NDArray[Any]:
+    """The uint8 array (h, w, 3) of an encoded colour picture in memory; an alpha channel is ignored."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
+    with Image.open(BytesIO(data)) as picture:
+        if picture.mode not in ("RGB", "RGBA", "P", "CMYK", "YCbCr"):
+            raise ValueError(f"a colour picture was expected, not one of mode {picture.mode}")
+        return np.asarray(picture.convert("RGB"))
+
+
+def encode8(array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif: bytes | None = None) -> bytes:
+    """A uint8 array (h, w) or (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    buffer = BytesIO()
+    form = "PNG" if quality == 100 else "JPEG"
+    more = {} if icc is None else {"icc_profile": icc}
+    if exif is not None:
+        more["exif"] = b"Exif\0\0" + exif
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0, **more)
+    return buffer.getvalue()
+
+
+def shrink8(array: NDArray[Any], factor: float) -> NDArray[Any]:
+    """A uint8 array (h, w, 3) made smaller by averaging over areas of factor x factor pixels."""
+    from PIL import Image
+
+    height, width = (max(1, int(side / factor)) for side in array.shape[:2])
+    box = (0, 0, width * factor, height * factor)
+    return np.asarray(Image.fromarray(array).resize((width, height), Image.Resampling.BOX, box=box))
+
+
+def _is_jpeg(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(3) == b"\xff\xd8\xff"
+
+
+def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[Any], dict[str, Any]]:
+    """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes left in it."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: a picture file was expected")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    suffix = path.suffix.lower()
+    if suffix not in endings:
+        raise ValueError(f"{path}: {suffix or 'a file without an ending'} is not one of {', '.join(endings)}")
+    try:
+        array, record = _decoder(suffix)(path)
+    except Exception as error:  # each library has its own errors for a damaged file
+        raise ValueError(f"{path} cannot be read as {suffix[1:].upper()}: {_line(error)}") from None
+    if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or array.size == 0:
+        raise ValueError(f"{path}: numbers in height x width (x channels) were expected, not {_shape(array)}")
+    return array, record
+
+
+def _decoder(suffix: str) -> Any:
+    return {".npy": _decode_npy, ".tif": _decode_tiff, ".tiff": _decode_tiff}.get(suffix, _decode_coded)
+
+
+def _decode_npy(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
+    array = np.load(path, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of several arrays")
+    return array, {}
+
+
+def _decode_tiff(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
+    import tifffile
+
+    with tifffile.TiffFile(path) as file:
+        page = file.pages[0]
+        array = page.asarray()
+        text = getattr(page, "description", "")
+    try:
+        record = json.loads(text)[_KEY]
+    except (ValueError, KeyError, TypeError):
+        record = {}
+    return array, record if isinstance(record, dict) else {}
+
+
+def _decode_coded(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
+    data = path.read_bytes()
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10":  # 16 bits a sample, which Pillow cuts to 8
+        import imagecodecs
+
+        return imagecodecs.png_decode(data), {}
+    with Image.open(path) as picture:
+        if picture.mode in ("P", "CMYK", "YCbCr", "LAB", "HSV"):
+            return np.asarray(picture.convert("RGB")), {}
+        return np.asarray(picture), {}
+
+
+def _white(array: NDArray[Any]) -> float:
+    return 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
+
+
+def _normalise(array: NDArray[Any], black: float, white: float) -> Tensor:
+    with np.errstate(over="ignore"):  # what is too large for float32 is found by `_finite`
+        values = torch.from_numpy(array.astype(np.float32))
+    return values.sub_(black).div_(white - black)
+
+
+def _finite(path: Path, values: Tensor) -> Tensor:
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{path} holds values that are not numbers (NaN or infinity)")
+    return values
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return " x ".join(map(str, array.shape)) + f" of {array.dtype}"
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:200] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Arrays and physics: colour filter arrays, colour, noise. No networks, no files."""

@@ -1,0 +1,286 @@
+"""Adapting a network to one mosaic whose noise it was not trained on: the paper's fine-tuning, and a better one.
+
+The paper takes the corrupted mosaic itself as a weakly informative prior: a pixel's target is the interpolated
+mosaic at a random neighbour, so that the network cannot learn to copy its input, and targets that differ by more
+than noise does are masked. It blurs, and when to stop is left open. The method used here keeps the mosaic as its
+own target and takes away what copying would gain: with f the restored mosaic and v the noise variance,
+
+    E (x - f)² - v + 2 v df/dx = E (z - f)²
+
+for any f (Stein 1981), so the right side, an error that cannot be seen, is minimised through the left, which can.
+A random probe measures df/dx (Ramani et al. 2008); v comes from the mosaic itself, by `noise_profile.estimate`.
+
+Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map
+of half the mosaic is not half the map, the network does not know this noise. When to stop? The risk is looked at on
+windows and along a probe that stay the same; once a look finds little more than the ones before, what is left to
+learn is the noise of this one mosaic, and the error in v.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from debayes.imaging import cfa, noise_profile
+from debayes.network.network import Network
+from debayes.posterior import variational
+from debayes.posterior.nig import NormalInverseGamma
+from debayes.restoration.tiling import restore
+
+# The length of the probe, in standard deviations of the noise: short, so that the network is linear along it.
+PROBE = 0.05
+
+# Steps between two looks at the risk, the share of the whole gain that a look must bring, side of its windows.
+CHECK = 5
+ENOUGH = 0.05
+JUDGED = 256
+
+# The noise level found in ten times as many blocks must be below this many times the level found in the smoothest.
+STEADY = 1.1
+
+# Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
+REGION = 2048
+
+# The least side of a mosaic, in photosites: with fewer there is nothing to estimate a profile from.
+SMALLEST = 32
+
+# Learning rates; the second is the paper's.
+RATES = {"stein": 1e-5, "neighbour": 2e-6}
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A network that was adapted to a mosaic, or found to need no adapting."""
+
+    network: Network
+    """A copy with the weights of the last step that was worth it; those it came with if none was."""
+    steps: int
+    """That step."""
+    curve: tuple[tuple[int, float], ...]
+    """(step, estimated mean squared error in units of 1/255²); an estimate, so it can be below 0."""
+    reason: str
+    """Why it stopped where it did."""
+    needed: bool
+    """Whether the noise was unlike that of the training."""
+
+
+def adapt(
+    network: Network,
+    mosaic: Float[Tensor, "1 h w"],
+    pattern: str = "RGGB",
+    *,
+    steps: int = 30,
+    rate: float | None = None,
+    target: Literal["stein", "neighbour"] = "stein",
+    patch: int = 3,
+    masked: bool = True,
+    whole: bool = False,
+    side: int = 192,
+    batch: int = 2,
+    seed: int = 0,
+    noise: Callable[[Tensor], Tensor] | None = None,
+    watch: Callable[[int, Network], None] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Adapted:
+    """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
+
+    A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
+    neighbourhood of patch x patch. `noise` gives the noise variances of a picture (3, h, w), if they are known;
+    else they are estimated from the mosaic. `watch` is shown the network at every look; with `whole` all steps are
+    made for it, needed or not, while the answer stays the same.
+    """
+    if steps < 0 or side < 2 or batch < 1:
+        raise ValueError(
+            f"adapting takes 0 or more steps of 1 or more windows, not {steps} of {batch} of side {side}"
+        )
+    if patch < 1 or patch % 2 == 0:
+        raise ValueError(f"the neighbours of a pixel lie in an odd patch, not {patch}x{patch}")
+    aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
+    aligned = aligned[:, *(_middle(size) for size in aligned.shape[1:])]
+    if min(aligned.shape[1:]) < SMALLEST:
+        return Adapted(
+            deepcopy(network),
+            0,
+            (),
+            f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from",
+            needed=False,
+        )
+    known = restore(network, aligned)
+    if noise is None:
+        variance = noise_profile.estimate(aligned).variance(cfa.mosaic(known.mean))
+    else:
+        variance = cfa.mosaic(noise(known.mean.cpu())).to(aligned)
+    variance = variance.clamp_min(variational.VARIANCE_FLOOR)
+    doubt = _doubt(network, aligned, known, variance)
+    if doubt and not whole:
+        return Adapted(deepcopy(network), 0, (), doubt, needed=False)
+
+    pair = torch.cat((aligned, variance))
+    generator = torch.Generator().manual_seed(seed)
+    seen = _windows(pair, _multiple(JUDGED, network), 4, generator)
+    probe = _probe(seen, generator)
+    student = deepcopy(network).train().requires_grad_(True)
+    adam = torch.optim.Adam(student.parameters(), lr=rate or RATES[target])
+    best, best_step = deepcopy(student.state_dict()), 0
+    curve: list[tuple[int, float]] = []
+    reason, ended = doubt or f"all {steps} steps were made", bool(doubt)
+    for step in range(steps + 1):
+        if step % CHECK == 0 or step == steps:
+            with torch.no_grad():
+                risk = 255**2 * float(stein_risk(student, seen[:, :1], seen[:, 1:], probe)[0].mean())
+            curve.append((step, risk))
+            if watch is not None:
+                watch(step, student)
+            if not ended and has_learnt(curve):
+                reason, ended = f"the estimated error fell little after step {best_step}", True
+            elif not ended:
+                best, best_step = deepcopy(student.state_dict()), step
+            if ended and not whole:
+                break
+        if step == steps:
+            break
+        windows = _windows(pair, _multiple(side, network), batch, generator)
+        if target == "stein":
+            objective = _stein_objective(student, windows[:, :1], windows[:, 1:], _probe(windows, generator))
+        else:
+            objective = _neighbour_objective(student, windows[:, :1], patch, masked, generator)
+        adam.zero_grad(set_to_none=True)
+        torch.autograd.backward(objective)
+        adam.step()
+        if progress is not None:
+            progress((step + 1) / steps)
+    student.load_state_dict(best)
+    if progress is not None:
+        progress(1.0)
+    return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason, needed=not doubt)
+
+
+def has_learnt(curve: Sequence[tuple[int, float]]) -> bool:
+    """Whether the last look of (step, risk) brought no more than `ENOUGH` of the whole gain, for its steps."""
+    if len(curve) < 2:
+        return False
+    (before, higher), (now, lower) = curve[-2:]
+    return higher - lower <= ENOUGH * (curve[0][1] - lower) * (now - before) / CHECK
+
+
+def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma) -> float:
+    """How far the noise map of half an RGGB mosaic is from half its noise map: the mean of |log(ratio)|.
+
+    A few hundredths for noise like that of the training, more for noise that the network was not trained on.
+    """
+    half = restore(network, mosaic / 2)
+    return float((4 * half.noise_variance / known.noise_variance).log().abs().mean() / 2)
+
+
+def stein_risk(
+    network: Network,
+    mosaics: Float[Tensor, "b 1 h w"],
+    variance: Float[Tensor, "b 1 h w"],
+    probe: Float[Tensor, "b 1 h w"],
+) -> tuple[Float[Tensor, "b 1 h w"], NormalInverseGamma]:
+    """Stein's estimate of the squared error at each photosite, whose mean is that of the truth; and the posterior.
+
+    `probe` is standard normal; the noise has this variance and is independent from photosite to photosite.
+    """
+    step = probe * variance.sqrt()
+    both: NormalInverseGamma = network(torch.cat((mosaics, mosaics + PROBE * step)))
+    here, there = cfa.mosaic(both.loc).chunk(2)
+    slope = step * (there - here) / PROBE
+    return (mosaics - here).square() - variance + 2 * slope, both.map(lambda t: t[: len(mosaics)])
+
+
+def neighbours(image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
+    """The image at a random place of the patch x patch ones around each pixel, drawn for each colour alone."""
+    reach = patch // 2
+    height, width = image.shape[-2:]
+    padded = cfa.pad(image, reach, reach, reach, reach)
+    shifted = [padded[..., y : y + height, x : x + width] for y in range(patch) for x in range(patch)]
+    choice = torch.randint(0, patch**2, image.shape, generator=generator).to(image.device)
+    return torch.stack(shifted).gather(0, choice[None])[0]
+
+
+def mask(
+    target: Float[Tensor, "b c h w"], observed: Float[Tensor, "b c h w"], posterior: NormalInverseGamma
+) -> Float[Tensor, "b c h w"]:
+    """1 where a target lies within two standard deviations of the noise map from the pixel, 0 elsewhere: edges."""
+    return ((target - observed).abs() < 2 * posterior.noise_variance.sqrt()).float()
+
+
+def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance: Tensor) -> str:
+    """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
+
+    The limit of the scale error is what training noise stays below; texture raises it where there is little noise.
+    A profile below the noise map speaks of noise that varies in space, as no profile can. One that grows with the
+    number of blocks it is taken from is made of texture, not of noise, and would lead astray.
+    """
+    level = 255 * float(variance.median().sqrt())
+    claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
+    if scale_error(network, mosaic, known) < 0.035 + 0.9 / level:
+        return "the network knows this noise: its noise map scales with the mosaic"
+    if level < 0.95 * claimed:
+        return "the noise varies in space, where adapting expects it to follow the signal"
+    few, many = (
+        float(noise_profile.estimate(mosaic, blocks=blocks).variance(mosaic).median().sqrt())
+        for blocks in (noise_profile.BLOCKS // 2, 5 * noise_profile.BLOCKS)
+    )
+    if many > STEADY * few:
+        return "the picture has too much texture to tell the level of its noise"
+    return ""
+
+
+def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe: Tensor) -> Tensor:
+    """The risk beside the noise, and the divergence of the noise map from the profile's."""
+    risk, posterior = stein_risk(network, mosaics, variance, probe)
+    # that of two inverse gammas of one concentration, in units of it: how sure a network is does not matter
+    ratio = variance / cfa.mosaic(posterior.noise_variance)
+    return risk.mean() / variance.mean() + (ratio - 1 - ratio.log()).mean()
+
+
+def _neighbour_objective(
+    network: Network, mosaics: Tensor, patch: int, masked: bool, generator: torch.Generator
+) -> Tensor:
+    """The paper's L_ft with lambda = 1, as a mean over what is not masked; noise is measured as in training.
+
+    The posterior is as sure of its noise as the paper's is, whatever `calibration` made of that.
+    """
+    posterior: NormalInverseGamma = network(mosaics)
+    alpha = torch.full_like(posterior.concentration, network.config.concentration)
+    posterior = replace(posterior, concentration=alpha, rate=posterior.noise_variance * (alpha - 1))
+    with torch.no_grad():
+        observed = cfa.interpolate(mosaics)
+        target = neighbours(observed, patch, generator)
+        prior = variational.prior(observed, target, count=1.0, measured=True)
+        weight = mask(target, observed, posterior) if masked else torch.ones_like(target)
+    return -(weight * variational.elbo(posterior, prior, observed)).sum() / weight.sum().clamp_min(1)
+
+
+def _middle(size: int) -> slice:
+    """An even part of at most `REGION` photosites, from an even one on."""
+    start = max(0, size - REGION) // 4 * 2
+    return slice(start, start + min(size, REGION) // 2 * 2)
+
+
+def _multiple(side: int, network: Network) -> int:
+    stride = network.config.stride
+    return -(-side // stride) * stride
+
+
+def _probe(windows: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(windows[:, :1].shape, generator=generator).to(windows)
+
+
+def _windows(mosaic: Tensor, side: int, batch: int, generator: torch.Generator) -> Tensor:
+    """Random windows that start on a red photosite; a mosaic smaller than a window is continued by reflection."""
+    pieces = []
+    for _ in range(batch):
+        index = []
+        for size in mosaic.shape[-2:]:
+            places = max(0, size - side) // 2 + 1
+            start = 2 * int(torch.randint(0, places, (), generator=generator))
+            index.append(cfa.reflect(torch.arange(start, start + side), size).to(mosaic.device))
+        pieces.append(mosaic[:, index[0][:, None], index[1]])
+    return torch.stack(pieces)

@@ -1,0 +1,1 @@
+"""What any program needs: atomic files, memory."""

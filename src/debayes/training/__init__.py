@@ -1,0 +1,1 @@
+"""From photographs and a recipe to a weight file."""

@@ -1,0 +1,107 @@
+"""The commands for camera raws as a photographer meets them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from debayes.evaluation import scenes
+from debayes.formats import pictures
+
+
+@pytest.fixture
+def shot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A raw made by `simulate`."""
+    pictures.write(tmp_path / "cat.png", scenes.photograph("chelsea")[:, 60:130, 90:180], bits=8)
+    command = ("simulate", tmp_path / "cat.png", "-o", tmp_path, "--to", "dng", "--iso", 3200, "--pattern", "bggr")
+    assert run(monkeypatch, *command, "--json") == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["written"] == [str(tmp_path / "cat.dng"), str(tmp_path / "cat.truth.tiff")]
+    assert answer["iso"] == 3200 and answer["gain"] > 0
+    return tmp_path / "cat.dng"
+
+
+def test_develop(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One raw to a DNG beside it; again, it is there already; overwritten if asked for."""
+    assert run(monkeypatch, "develop", shot) == 0
+    target = shot.with_name("cat-debayes.dng")
+    out = capsys.readouterr().out
+    assert str(target) in out and "90x70 BGGR" in out and "(stored)" in out
+    stamp = target.stat().st_mtime_ns
+    assert run(monkeypatch, "develop", shot) == 0
+    assert "was there already" in capsys.readouterr().out and target.stat().st_mtime_ns == stamp
+    assert run(monkeypatch, "develop", shot, "--overwrite", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["pattern"] == "BGGR"
+    assert target.stat().st_mtime_ns > stamp
+
+
+def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A summary at the end, the bad one named, exit code 1."""
+    (shot.parent / "bad.nef").write_text("not a raw")
+    out = shot.parent / "out"
+    options = ("--to", "jpeg", "--maps", "--space", "p3", "--strength", 0.7, "--quality", 90, "--exposure", 0.5)
+    assert run(monkeypatch, "develop", shot.parent, "-o", out, *options) == 1
+    said = capsys.readouterr()
+    assert "1 developed, 0 were there already, 1 failed" in said.out
+    assert "bad.nef" in said.err and "Traceback" not in said.err
+    assert sorted(path.name for path in out.iterdir()) == [
+        "cat-debayes.doubt.png",
+        "cat-debayes.doubt.tiff",
+        "cat-debayes.jpg",
+        "cat-debayes.noise.png",
+        "cat-debayes.noise.tiff",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("develop", "{shot}", "--to", "gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
+        (("develop", "{shot}", "--space", "adobe"), "srgb or p3, not 'adobe'"),
+        (("develop", "{shot}", "-o", "{shot}.jpg"), "--output is a folder, not a file like"),
+        (("develop", "{shot}", "--space", "p3"), "for rendered pictures"),
+        (("develop", "{shot}", "--pattern", "rgbw"), "one of RGGB"),
+        (("develop", "{shot}", "-o", "{photo}"), "is a file: give a folder"),
+        (("develop", "{shot}", "--model", "wild-s"), "wild-s was not trained for camera raws"),
+        (("develop", "{shot}", "--model", "none"), "there is no model"),
+        (("develop", "{shot}", "--device", "abacus"), "'abacus' is not on this machine"),
+        (("restore", "{shot}", "-o", "a.png", "--model", "raw-s"), "raw-s was trained for camera raws"),
+        (("info", "{shot}.nef"), "there is no file"),
+        (("simulate", "{photo}", "-o", "{folder}", "--to", "dng", "--iso", "-1"), "an ISO speed is above 0"),
+        (("simulate", "{photo}", "-o", "{folder}", "--to", "dng", "--iso", "0"), "an ISO speed is above 0"),
+        (("simulate", "{photo}", "-o", "{folder}", "--iso", "100"), "only a dng has an ISO speed"),
+    ],
+)
+def test_one_sentence(
+    shot: Path,
+    arguments: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is wrong is said in one sentence, with exit code 2."""
+    names = {"shot": shot, "photo": shot.with_suffix(".png"), "folder": shot.parent}
+    assert run(monkeypatch, *(argument.format(**names) for argument in arguments)) == 2
+    said = capsys.readouterr().err
+    assert words in said and "Traceback" not in said
+
+
+def test_a_missing_file_is_a_failed_one(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are developed all the same."""
+    assert run(monkeypatch, "develop", shot, shot.parent / "gone.nef") == 1
+    said = capsys.readouterr()
+    assert "gone.nef" in said.err and "1 developed" in said.out
+
+
+def test_info(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a raw is, in lines and as JSON."""
+    assert run(monkeypatch, "info", shot) == 0
+    out = capsys.readouterr().out
+    for words in ("debayes virtual", "90x70", "BGGR", "stored in the file", "raw-s", "iso 3200", "a pinhole"):
+        assert words in out
+    assert run(monkeypatch, "info", shot, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["levels"]["black"] == [2048] * 4 and facts["white_balance"]["red"] == 2
