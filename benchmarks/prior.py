@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior import variational
 from debayes.training import data
 from debayes.training.recipe import Data, Noise

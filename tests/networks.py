@@ -2,7 +2,8 @@
 
 import torch
 
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 
 
 def untrained(config: Config) -> Network:

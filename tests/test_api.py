@@ -39,6 +39,6 @@ def test_import_loads_nothing_heavy() -> None:
     """`import debayes` loads no torch; using a name does."""
     code = (
         "import sys, debayes\nassert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
-        "debayes.Config\nassert 'torch' in sys.modules\n"
+        "debayes.Network\nassert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

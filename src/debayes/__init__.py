@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from debayes.formats.raw import Raw as Raw
     from debayes.formats.raw import read as read
     from debayes.imaging.cfa import mosaic as mosaic
-    from debayes.network.network import Config as Config
+    from debayes.network.config import Config as Config
     from debayes.network.network import Network as Network
     from debayes.network.weights import load as load
     from debayes.posterior.nig import NormalInverseGamma as NormalInverseGamma
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Config": "network.network",
+    "Config": "network.config",
     "Network": "network.network",
     "NormalInverseGamma": "posterior.nig",
     "Raw": "formats.raw",

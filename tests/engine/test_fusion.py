@@ -8,7 +8,7 @@ from torch import nn
 from debayes.engine import chains, graph, onnx, staged_unet, winograd
 from debayes.engine.chains import Chain
 from debayes.engine.graph import Convolution, Shuffle
-from debayes.network.network import Config
+from debayes.network.config import Config
 
 
 def lengths(steps: graph.Graph) -> list[int]:

@@ -15,7 +15,8 @@ from debayes.engine import Engine, graph, joining, onnx, selection, staged_unet
 from debayes.engine.gpu import replay
 from debayes.engine.selection import Disagreement
 from debayes.imaging import cfa
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 
 CONFIGS = {

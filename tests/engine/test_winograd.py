@@ -17,7 +17,7 @@ from torch import Tensor
 from debayes import engine
 from debayes.engine import winograd
 from debayes.engine.winograd import Chain, Layer
-from debayes.network.network import Config
+from debayes.network.config import Config
 
 
 @pytest.fixture(scope="module", autouse=True)

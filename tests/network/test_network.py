@@ -6,7 +6,8 @@ from networks import untrained
 from torch import Tensor
 
 from debayes.imaging import cfa
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 
 CONFIGS = [

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from debayes.network import weights
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 
 CONFIG = Config(widths=(4, 6), blocks=1, bottom_blocks=1, tail=4)
 

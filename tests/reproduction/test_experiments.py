@@ -12,7 +12,8 @@ from debayes.evaluation import scenes
 from debayes.evaluation.protocol import Score
 from debayes.formats import pictures
 from debayes.network import weights
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.reproduction import experiments, learning, pages, tables, visual
 from debayes.reproduction.experiments import Memory
 from debayes.reproduction.pages import Page, Table

@@ -9,7 +9,8 @@ from torch import Tensor
 from debayes.evaluation import metrics, scenes
 from debayes.imaging import cfa, noise
 from debayes.network import weights
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import adaptation, restore
 

@@ -10,7 +10,7 @@ from torch import Tensor
 import debayes
 from debayes.imaging import cfa
 from debayes.imaging.cfa import PATTERNS, SYMMETRIES
-from debayes.network.network import Config
+from debayes.network.config import Config
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import restore, restore_tiles, tiling
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from debayes.cli.app import app
 from debayes.network import weights
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.training import blending
 
 CONFIG = Config(widths=(16, 32), blocks=1, bottom_blocks=1, tail=8)

@@ -13,7 +13,8 @@ from debayes.cli.app import app
 from debayes.evaluation import metrics, protocol, scenes, uncertainty
 from debayes.formats import pictures as picture_files
 from debayes.network import weights
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import restore
 from debayes.training import calibration, loop

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from networks import untrained
 from torch import Tensor
 
-from debayes.network.network import Config, Network, Residual, blocks
+from debayes.network.blocks import Residual
+from debayes.network.config import Config
+from debayes.network.network import Network, blocks
 from debayes.training import gradient_centralisation
 
 CONFIG = Config(widths=(6, 8), blocks=1, bottom_blocks=1, tail=4, tail_blocks=1)

@@ -17,7 +17,9 @@ from skimage import data
 from debayes.evaluation import baselines, protocol
 from debayes.formats import pictures as picture_files
 from debayes.network import weights
-from debayes.network.network import Config, Network, Residual
+from debayes.network.blocks import Residual
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.training import loop
 from debayes.training.distributed import Team
 from debayes.training.recipe import Data, Loss, Noise, Optimizer, Recipe

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.training.muon import Muon, filter_banks, orthogonalise
 
 

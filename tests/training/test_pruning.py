@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from debayes.cli.app import app
 from debayes.engine import prepare
 from debayes.network import weights
-from debayes.network.network import Config, Network, Residual, blocks
+from debayes.network.blocks import Residual
+from debayes.network.config import Config
+from debayes.network.network import Network, blocks
 from debayes.restoration import restore_image
 from debayes.training import gradient_centralisation, pruning
 from debayes.training.recipe import read_recipe

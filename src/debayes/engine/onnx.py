@@ -19,7 +19,10 @@ from debayes.engine import graph
 from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Step, Sum
 from debayes.engine.staged_unet import fold
 from debayes.imaging import cfa
-from debayes.network.network import BORDER, FLOOR, MAPS, ONE, START, VARIANCE_FLOOR, Network, UNet
+from debayes.network.config import BORDER
+from debayes.network.heads import FLOOR, MAPS, ONE, START, VARIANCE_FLOOR
+from debayes.network.network import Network
+from debayes.network.unet import UNet
 from debayes.network.weights import load, read_card
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.system.files import check_target, replace

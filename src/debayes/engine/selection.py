@@ -21,7 +21,10 @@ from debayes.engine.gpu import cuda_graphs, replay
 from debayes.engine.graph import Graph
 from debayes.engine.staged_unet import Descent, Run, stage
 from debayes.imaging import cfa
-from debayes.network.network import MAPS, Config, Network, to_channels_last
+from debayes.network.blocks import to_channels_last
+from debayes.network.config import Config
+from debayes.network.heads import MAPS
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 
 

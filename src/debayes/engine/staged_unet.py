@@ -21,7 +21,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from debayes.imaging import cfa
-from debayes.network.network import Network, UNet
+from debayes.network.network import Network
+from debayes.network.unet import UNet
 from debayes.posterior.nig import NormalInverseGamma
 
 # What runs a network on a window of photosites: gives the posterior of some rows and columns of it, whole or in

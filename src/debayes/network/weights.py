@@ -16,7 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from debayes.network.network import FILTERS, Config, Network, to_channels_last
+from debayes.network.blocks import to_channels_last
+from debayes.network.config import Config
+from debayes.network.heads import FILTERS
+from debayes.network.network import Network
 from debayes.system.files import replace
 
 FORMAT = "debayes-weights"

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from debayes.evaluation import metrics, scenes
 from debayes.imaging import cfa, noise
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.reproduction.context import Bench, seeded

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from debayes.imaging import cfa
 from debayes.imaging.cfa import Symmetry
-from debayes.network.network import BORDER, MAPS, Config
+from debayes.network.config import BORDER, Config
+from debayes.network.heads import MAPS
 from debayes.posterior import nig
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import windows

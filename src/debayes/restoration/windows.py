@@ -15,7 +15,7 @@ from torch import Tensor
 
 from debayes.imaging import cfa
 from debayes.imaging.cfa import Symmetry
-from debayes.network.network import BORDER, Config
+from debayes.network.config import BORDER, Config
 
 
 def split(size: int, tile: int) -> list[slice]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from debayes.formats import pictures as picture_files
 from debayes.network import weights
-from debayes.network.network import Network, to_channels_last
+from debayes.network.blocks import to_channels_last
+from debayes.network.network import Network
 from debayes.system import files
 from debayes.training import validation
 

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from debayes.evaluation import uncertainty
 from debayes.network import weights
-from debayes.network.network import BORDER, FILTERS, ONE, Network
+from debayes.network.config import BORDER
+from debayes.network.heads import FILTERS, ONE
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.system import files
 from debayes.training import data, tiles

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes.network.network import Network, Residual, blocks, visiting
+from debayes.network.blocks import Residual
+from debayes.network.network import Network, blocks, visiting
 
 # A channel is silent if less than this share of its values is above 0.
 SILENT = 1e-3

@@ -22,7 +22,9 @@ from torch._dynamo import mark_static_address
 
 from debayes.formats import pictures
 from debayes.network import weights
-from debayes.network.network import Config, Network, blocks, to_channels_last
+from debayes.network.blocks import to_channels_last
+from debayes.network.config import Config
+from debayes.network.network import Network, blocks
 from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.system import files

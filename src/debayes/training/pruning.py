@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from debayes.formats import pictures
 from debayes.network import weights
-from debayes.network.network import Network, Residual, UNet, to_channels_last
+from debayes.network.blocks import Residual, to_channels_last
+from debayes.network.network import Network
+from debayes.network.unet import UNet
 from debayes.system import files
 from debayes.training import data, gradient_centralisation, tiles, validation
 from debayes.training.recipe import Recipe

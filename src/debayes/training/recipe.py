@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from debayes.network.network import Config
+from debayes.network.config import Config
 
 T = TypeVar("T")
 

@@ -32,7 +32,8 @@ import torch
 from debayes.imaging import cfa
 from debayes.engine import onnx
 from debayes.engine.gpu import replay
-from debayes.network.network import Config, Network
+from debayes.network.config import Config
+from debayes.network.network import Network
 
 torch.manual_seed(0)
 network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).beheaded()

@@ -1,0 +1,42 @@
+"""What networks are built of: convolutions and residual blocks."""
+
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def conv(inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
+    """A convolution that keeps size and variance: He's initialisation times `gain`, bias 0."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2 if stride == 1 else 0)
+    nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+    with torch.no_grad():
+        conv.weight.mul_(gain)
+    assert conv.bias is not None
+    nn.init.zeros_(conv.bias)
+    return conv
+
+
+class Residual(nn.Module):
+    """x + conv(relu(conv(x))). The second convolution starts at 0, so deep stacks start as the identity."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.first = conv(width, hidden)
+        self.second = conv(hidden, width, gain=0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.add(x, self.second(F.relu(self.first(x))))
+
+
+def to_channels_last(module: M) -> M:
+    """The module itself, with its channels last in memory: a sixth faster on a CPU, and what tensor cores want."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
+    return module
+
+
+def residuals(width: int, hidden: list[int]) -> nn.Sequential:
+    return nn.Sequential(*(Residual(width, channels) for channels in hidden if channels))

@@ -1,0 +1,46 @@
+"""The debayes family: a residual U-Net."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from debayes.network.blocks import conv, residuals
+from debayes.network.config import Config
+
+
+class UNet(nn.Module):
+    """Residual U-Net on the packed planes, with a thin tail at full resolution that sees the mosaic again."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        upper = config.widths[:-1]
+        stacks = config.stacks
+        self.head = conv(4, config.widths[0])
+        self.down = nn.ModuleList(residuals(*stack) for stack in stacks[: len(upper)])
+        self.shrink = nn.ModuleList(
+            conv(width, below, 2, stride=2) for width, below in zip(upper, config.widths[1:], strict=True)
+        )
+        self.bottom = residuals(*stacks[len(upper)])
+        self.grow = nn.ModuleList(
+            conv(below, 4 * width, 1, gain=0.1) for width, below in zip(upper, config.widths[1:], strict=True)
+        )
+        self.up = nn.ModuleList(residuals(*stack) for stack in stacks[len(upper) + 1 : -1])
+        self.unpack = conv(config.widths[0], 4 * config.tail, 1)
+        self.mix = conv(config.tail, config.tail)
+        self.look = conv(3, config.tail)
+        self.tail = residuals(*stacks[-1])
+        self.maps = conv(config.tail, 12, gain=0.01)
+
+    def forward(self, planes: Tensor, base: Tensor) -> Tensor:
+        x = self.head(planes)
+        skips = []
+        for blocks, shrink in zip(self.down, self.shrink, strict=True):
+            x = blocks(x)
+            skips.append(x)
+            x = shrink(x)
+        x = self.bottom(x)
+        for blocks, grow in zip(reversed(self.up), reversed(self.grow), strict=True):
+            x = blocks(F.pixel_shuffle(grow(x), 2) + skips.pop())
+        x = F.pixel_shuffle(self.unpack(x), 2)
+        x = self.mix(x) + self.look(base)  # one convolution of both, but with channel counts that matrix units like
+        maps: Tensor = self.maps(F.relu(self.tail(x)))
+        return maps
