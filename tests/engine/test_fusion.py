@@ -5,15 +5,15 @@ import torch
 from networks import untrained
 from torch import nn
 
-from debayes.engine import chains, graph, onnx, staged_unet, winograd
-from debayes.engine.chains import Chain
+from debayes.engine import fusion, graph, staged_unet, winograd
+from debayes.engine.fusion import Chain
 from debayes.engine.graph import Convolution, Shuffle
 from debayes.network.config import Config
 
 
 def lengths(steps: graph.Graph) -> list[int]:
     """How many convolutions each chain has."""
-    return [len(step.convolutions) for step in chains.link(steps) if isinstance(step, Chain)]
+    return [len(step.convolutions) for step in fusion.link(steps) if isinstance(step, Chain)]
 
 
 def test_residual_blocks_are_chains() -> None:
@@ -23,9 +23,9 @@ def test_residual_blocks_are_chains() -> None:
     folded = staged_unet.fold(network, late=True)
     planes = graph.examples(network)[0]
     assert lengths(graph.trace(folded.descent, planes)) == [5, 4, 2]
-    steps = onnx.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, late=True)
     assert lengths(steps) == [5, 4, 2, 4, 4, 2]
-    linked = chains.link(steps)
+    linked = fusion.link(steps)
     ends = [step for step in linked if isinstance(step, Chain)][-1]
     assert len(ends.inputs) == 2  # the features and the planes, which no step puts side by side
     assert [type(step) for step in linked if not isinstance(step, Chain)].count(Shuffle) == 2
@@ -51,7 +51,7 @@ def test_no_chain_hides_what_others_need() -> None:
     steps = graph.trace(module, x)
     assert lengths(steps) == [1, 1, 1]
     if winograd.available():
-        torch.testing.assert_close(chains.build(steps)(x)[0], module(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(fusion.build(steps)(x)[0], module(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ["unet", "paper"])
@@ -65,5 +65,5 @@ def test_chains_are_the_body(architecture: str) -> None:
     }
     network = untrained(shapes[architecture])
     inputs = (torch.rand(2, 4, 40, 56) - 0.5, torch.rand(2, 3, 80, 112) - 0.5)
-    (found,) = chains.build(graph.trace(network.body, *graph.examples(network)))(*inputs)
+    (found,) = fusion.build(graph.trace(network.body, *graph.examples(network)))(*inputs)
     torch.testing.assert_close(found, network.body(*inputs), rtol=1e-4, atol=1e-4)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import debayes
 from debayes import engine, restoration
-from debayes.engine import Engine, graph, joining, onnx, selection, staged_unet
+from debayes.engine import Engine, export, fusion, graph, ncnn, selection, staged_unet
 from debayes.engine.gpu import replay
 from debayes.engine.selection import Disagreement
 from debayes.imaging import cfa
@@ -137,7 +137,7 @@ def test_replayed_steps_are_the_body(config: str) -> None:
     run = replay.build(graph.trace(network.body, *graph.examples(network)), torch.float32)
     torch.testing.assert_close(run(planes, base), network.body(planes, base), rtol=1e-4, atol=1e-5)
     if config != "paper":
-        run = replay.build(onnx.trace_folded(network, late=True), torch.float32)
+        run = replay.build(staged_unet.trace_folded(network, late=True), torch.float32)
         torch.testing.assert_close(run(planes), staged_unet.fold(network)(planes), rtol=1e-4, atol=1e-5)
 
 
@@ -151,7 +151,7 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
         network.body.head.bias.normal_()
     planes = noisy(1, 4, 16, 24)
     for each in (network, network.beheaded()):
-        run = replay.build(onnx.trace_folded(each, late=True), torch.float32, merged=True)
+        run = replay.build(staged_unet.trace_folded(each, late=True), torch.float32, merged=True)
         torch.testing.assert_close(run(planes), staged_unet.fold(each)(planes), rtol=1e-4, atol=3e-5)
 
 
@@ -160,8 +160,8 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     """Residual blocks of 16 to 64 channels each become one step less, one of 128 does not, on a small GPU those of
     64 neither; the pixels stay."""
     network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
-    steps = onnx.trace_folded(network, late=True)
-    saved = {own: len(joining.join(steps.steps)) - len(joining.join(steps.steps, own=own)) for own in (0, 32, 64)}
+    steps = staged_unet.trace_folded(network, late=True)
+    saved = {own: len(fusion.join(steps.steps)) - len(fusion.join(steps.steps, own=own)) for own in (0, 32, 64)}
     assert saved == {0: 0, 32: 4, 64: 8}
     planes = noisy(1, 4, 16, 24).double()
     run = replay.build(steps, torch.float64, merged=merged, own=64)
@@ -176,9 +176,9 @@ def test_whole_residual_blocks_are_the_body(tail_blocks: int) -> None:
     with the rectifier behind it; the pixels stay."""
     config = Config("unet", widths=(16, 32, 64), blocks=1, bottom_blocks=2, tail=32, tail_blocks=tail_blocks)
     network = untrained(config)
-    steps = onnx.trace_folded(network, late=True)
-    joined = joining.join(steps.steps, own=64, blocks=(32, 64))
-    found = [step.rectified for step in joined if isinstance(step, joining.Block)]
+    steps = staged_unet.trace_folded(network, late=True)
+    joined = fusion.join(steps.steps, own=64, blocks=(32, 64))
+    found = [step.rectified for step in joined if isinstance(step, fusion.Block)]
     assert found == [False] * 4 + [True] * tail_blocks
     planes = noisy(1, 4, 16, 24).double()
     run = replay.build(steps, torch.float64, merged=True, own=64, blocks=(32, 64))
@@ -204,9 +204,9 @@ def test_a_small_gpu_keeps_the_kernels_that_it_has_room_for(monkeypatch: pytest.
 
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
-    steps = onnx.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps
-    joined = joining.join(steps)
-    assert [type(step) for step in joined].count(joining.Joined) == 1
+    steps = staged_unet.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps
+    joined = fusion.join(steps)
+    assert [type(step) for step in joined].count(fusion.Joined) == 1
     assert len(joined) == len(steps) - 2
 
 
@@ -222,13 +222,13 @@ def test_unknown_steps_are_refused() -> None:
 def test_an_engine_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named in a warning, and the network itself runs."""
     network = debayes.load("wild-s")
-    right = onnx.build_ncnn
+    right = ncnn.build_ncnn
 
     def spoilt(steps: graph.Graph) -> tuple[str, bytes]:
         text, data = right(steps)
         return text, (np.frombuffer(data, np.float32) * np.float32(1.01)).tobytes()
 
-    monkeypatch.setattr(onnx, "build_ncnn", spoilt)
+    monkeypatch.setattr(ncnn, "build_ncnn", spoilt)
     if not selection.available("ncnn", network.device):
         pytest.skip("ncnn is not installed")
     with pytest.warns(Disagreement, match=r"the engine ncnn is not used: its picture is .* off"):
@@ -267,7 +267,7 @@ def test_onnx_file(tmp_path: Path) -> None:
     """Any size, batches, the network's own borders, and what a program must know in the metadata."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    answer = onnx.export_file("wild-s", tmp_path / "net.onnx", "onnx")
+    answer = export.export_file("wild-s", tmp_path / "net.onnx", "onnx")
     assert answer["difference"] < 1e-4 and answer["written"] == [str(tmp_path / "net.onnx")]
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
     notes = session.get_modelmeta().custom_metadata_map
@@ -288,7 +288,7 @@ def test_files_of_the_image_alone(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("ncnn")
     for target, kind in ((tmp_path / "net.onnx", "onnx"), (tmp_path / "net.param", "ncnn")):
-        assert onnx.export_file("wild-s", target, kind, image=True)["difference"] < 1e-4
+        assert export.export_file("wild-s", target, kind, image=True)["difference"] < 1e-4
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
     assert [output.name for output in session.get_outputs()] == ["loc"]
     assert "noise_variance" not in session.get_modelmeta().custom_metadata_map
@@ -299,16 +299,16 @@ def test_files_of_the_image_alone(tmp_path: Path) -> None:
 
 def test_export_refuses(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exported to onnx or ncnn"):
-        onnx.export_file("wild-s", tmp_path / "a.onnx", "tflite")
+        export.export_file("wild-s", tmp_path / "a.onnx", "tflite")
     with pytest.raises(ValueError, match=r"named NAME\.onnx"):
-        onnx.export_file("wild-s", tmp_path / "a.bin", "onnx")
+        export.export_file("wild-s", tmp_path / "a.bin", "onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_ncnn_files(tmp_path: Path) -> None:
     """Two files, which ncnn reads and runs to the network's maps."""
     ncnn = pytest.importorskip("ncnn")
-    answer = onnx.export_file("wild-s", tmp_path / "net.param", "ncnn")
+    answer = export.export_file("wild-s", tmp_path / "net.param", "ncnn")
     assert answer["difference"] < 1e-4
     net = ncnn.Net()
     assert net.load_param(str(tmp_path / "net.param")) == 0 and net.load_model(str(tmp_path / "net.bin")) == 0

@@ -122,7 +122,7 @@ def export(
 
     docs/export.md says how a program uses it.
     """
-    from debayes.engine.onnx import export_file
+    from debayes.engine.export import export_file
 
     answer = export_file(model, output, to, image=image)
     show(

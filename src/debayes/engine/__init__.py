@@ -1,4 +1,4 @@
 """Ways to run a network fast."""
 
-from debayes.engine.selection import Engine as Engine
+from debayes.engine.backends import Engine as Engine
 from debayes.engine.selection import prepare as prepare

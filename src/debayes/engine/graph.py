@@ -1,8 +1,8 @@
 """A network's convolutions as a short list of steps, which other runtimes than PyTorch can be told.
 
 `trace` follows a network's body and writes down what it does: convolutions (with the rectifier that follows, if
-one does), sums, depth to space, concatenations. `exchange` turns the list into files of other runtimes; `replay`
-and `chains` do the steps.
+one does), sums, depth to space, concatenations. `export` turns the list into files of other runtimes; `replay`
+and `fusion` do the steps.
 """
 
 from collections import Counter

@@ -8,7 +8,7 @@ later stages what they still need.
 
 Depth to space can come last of all (`late`): four times the multiplications of one small convolution, and no pass
 over all features at full resolution. That is for GPUs, whose matrix units are idle while features are moved, and
-for convolutions in chains (`chains`).
+for convolutions in chains (`fusion`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from debayes.engine import graph
+from debayes.engine.graph import Graph
 from debayes.imaging import cfa
 from debayes.network.network import Network
 from debayes.network.unet import UNet
@@ -222,3 +224,14 @@ def _grow(part: slice, by: int, size: int) -> slice:
 def _within(part: slice, outer: slice) -> slice:
     """A part of something of which there is no more than `outer`."""
     return slice(part.start - outer.start, part.stop - outer.start)
+
+
+def trace_folded(network: Network, *, late: bool = False) -> Graph:
+    """The steps of a network's body, folded if it is a U-Net, which takes the packed planes alone then.
+
+    `late` is that of `staged_unet.fold`.
+    """
+    planes, base = graph.examples(network)
+    if isinstance(network.body, UNet):
+        return graph.trace(fold(network, late=late), planes)
+    return graph.trace(network.body, planes, base)

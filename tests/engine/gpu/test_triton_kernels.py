@@ -30,7 +30,7 @@ for inputs, outputs, batch, height, width, summed, rectified in kinds:
 FINISHED = """
 import torch
 from debayes.imaging import cfa
-from debayes.engine import onnx
+from debayes.engine import staged_unet
 from debayes.engine.gpu import replay
 from debayes.network.config import Config
 from debayes.network.network import Network
@@ -42,7 +42,7 @@ planes = cfa.pack(mosaic) - 0.5
 with torch.inference_mode():
     network.body.maps.weight.mul_(100)
     network.body.maps.bias.normal_()
-    steps = onnx.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, late=True)
     maps = replay.build(steps, torch.float32, merged=True)(planes)
     products = replay.build(steps, torch.float32, merged=True, ended=False)(planes)
     image = network.posterior(cfa.interpolate(mosaic), maps).mean

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.engine import graph
+from debayes.engine.fusion import WIDEST, Block, Joined, has_kernel, join
 from debayes.engine.gpu import hopper
 from debayes.engine.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
-from debayes.engine.joining import WIDEST, Block, Joined, has_kernel, join
 from debayes.imaging import cfa
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
