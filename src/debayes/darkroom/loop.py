@@ -15,7 +15,7 @@ from debayes.imaging import cfa, color, noise_profile, vst
 from debayes.imaging.noise_profile import Profile
 from debayes.posterior.nig import NormalInverseGamma, check_level
 from debayes.restoration import restore_tiles
-from debayes.restoration.tiling import Runner
+from debayes.restoration.runner import Runner
 
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
 # cache; an even number. Of tiles at most so many, as each strip takes many small steps there.

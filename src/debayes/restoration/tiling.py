@@ -4,11 +4,10 @@
 network's device once, and nothing in the loop waits for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from math import inf
 from time import monotonic
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -21,6 +20,7 @@ from debayes.network.heads import MAPS
 from debayes.posterior import nig
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import windows
+from debayes.restoration.runner import Runner
 from debayes.restoration.windows import Window
 from debayes.system import malloc
 
@@ -30,20 +30,6 @@ TILE = 1536
 
 # Bytes that no picture needs.
 ENOUGH = 2**60
-
-
-@runtime_checkable
-class Runner(Protocol):
-    """What runs a network on windows of photosites: a `Network` itself, or an `engine.Engine`."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def has_heads(self) -> bool: ...
-    def inside(self, mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma: ...
-    def bands(self, mosaic: Tensor, rows: slice, columns: slice) -> Iterable[NormalInverseGamma]: ...
 
 
 def restore(
