@@ -25,10 +25,9 @@ from debayes.network import weights
 from debayes.network.blocks import to_channels_last
 from debayes.network.config import Config
 from debayes.network.network import Network, blocks
-from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.system import files
-from debayes.training import data, gradient_centralisation, tiles, validation
+from debayes.training import data, gradient_centralisation, losses, tiles, validation
 from debayes.training.distributed import Team
 from debayes.training.muon import Muon, filter_banks
 from debayes.training.recipe import Optimizer, Recipe
@@ -132,42 +131,17 @@ def train(
         """Some mosaics of this step, the same in all processes of a team."""
         return data.make(recipe, shelf.tiles, *(numbers[:LOOK] for numbers in drawn)).mosaic
 
-    def losses(uniform: Tensor, normal: Tensor) -> Tensor:
+    def loss_of(uniform: Tensor, normal: Tensor) -> Tensor:
         with torch.no_grad():
             batch = data.make(recipe, shelf.tiles, uniform, normal)
         with torch.autocast(device.type, torch.bfloat16, enabled=fast or optimizer.bfloat16):
             posterior: NormalInverseGamma = network(batch.mosaic)
-        if recipe.loss.kind == "mse" and recipe.loss.by_patch:
-            return variational.decibels(posterior.loc, batch.target, level=recipe.loss.level / 255)
-        if recipe.loss.kind == "mse":
-            return (posterior.loc - batch.target).square().mean()
-        if recipe.loss.kind == "l1":
-            return (posterior.loc - batch.target).abs().mean()
-        with torch.no_grad():
-            prior = variational.prior(
-                batch.observed,
-                batch.target,
-                count=recipe.loss.count,
-                window=recipe.loss.window,
-                measured=recipe.loss.measured,
-                range_sigma=recipe.loss.range,
-            )
-        posterior = posterior.map(Tensor.float)
-        if recipe.loss.gain:
-            posterior = variational.precondition(
-                posterior,
-                prior,
-                level=recipe.loss.level / 255,
-                gain=recipe.loss.gain / recipe.loss.count,
-                bend=recipe.loss.bend or inf,
-                by_patch=recipe.loss.by_patch,
-            )
-        return -variational.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
+        return losses.batch_loss(recipe, posterior, batch)
 
     if fast:
         # Replayed as CUDA graphs: launched one by one, the kernels of a step take longer to start than to run.
         mark_static_address(shelf.tiles)
-        losses = torch.compile(losses, mode="reduce-overhead")
+        loss_of = torch.compile(loss_of, mode="reduce-overhead")
 
     def save(at: Progress) -> None:
         notes = {
@@ -222,7 +196,7 @@ def train(
             for middle in middles:
                 team.follow(middle.mean)
         network.zero_grad(set_to_none=True)
-        objective = losses(*map(team.part, drawn))
+        objective = loss_of(*map(team.part, drawn))
         torch.autograd.backward(objective)
         team.average_gradients(network)
         gradient_centralisation.centre_gradients(middles)
