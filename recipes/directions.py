@@ -1,8 +1,8 @@
-"""Makes the directions that `profile` finds noise in: python recipes/directions.py DATA/train/free-0.zip
+"""Compute the filters that the noise profile is estimated with: python recipes/directions.py DATA/train/free-0.zip
 
-Windows of noise-free shots, by random cameras, of tiles under free licences. Without the mean of each colour, and
-weighed so that rough ones do not drown the others, they have a covariance. Its directions, from that which pictures
-have least of to that which they have most of, are what is written; the last ones, slopes and edges, are left out.
+Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of each
+colour, and weights them so that rough windows do not dominate. The eigenvectors of their covariance are written, from
+the one with the least energy in pictures to the one with the most; the last ones, slopes and edges, are left out.
 """
 
 import argparse
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from debayes import camera, cfa, files, profile, tiles
 
-# Batches of so many tiles, and how far apart their windows are.
+# Number of batches, tiles per batch, and the distance between windows.
 BATCHES, BATCH, STEP = 120, 8, 6
 
-# Directions that are kept, and the variance, relative to squared brightness, below which windows gain no weight.
+# Number of directions kept, and the variance, relative to squared brightness, below which windows gain no weight.
 KEPT, PLAIN = 46, 1e-3
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def covariance(tiles: Tensor) -> Tensor:
-    """How the photosites of a window vary together, their colours' means taken off."""
+    """The covariance of the photosites of a window after subtracting the mean of each colour."""
     side = profile.WINDOW
     masks = cfa.masks("RGGB", side, side).flatten(1).double()
     generator = torch.Generator().manual_seed(0)
@@ -55,7 +55,7 @@ def covariance(tiles: Tensor) -> Tensor:
 
 
 def directions(covariance: Tensor) -> Tensor:
-    """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
+    """The eigenvectors of a covariance of windows as rows, smallest first, without those of plain colours."""
     masks = cfa.masks("RGGB", profile.WINDOW, profile.WINDOW).flatten(1).double()
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
