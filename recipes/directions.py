@@ -1,8 +1,8 @@
 """Compute the filters that the noise profile is estimated with: python recipes/directions.py DATA/train/free-0.zip
 
-Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of each
-colour, and weights them so that rough windows do not dominate. The eigenvectors of their covariance are written, from
-the one with the least energy in pictures to the one with the most; the last ones, slopes and edges, are left out.
+Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of
+each colour, and weights them so that rough windows do not dominate. Writes the eigenvectors of their covariance,
+from the least energy in pictures to the most. The last ones, slopes and edges, are left out.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def covariance(tiles: Tensor) -> Tensor:
-    """The covariance of the photosites of a window after subtracting the mean of each colour."""
+    """How the photosites of a window vary together, their colours' means taken off."""
     side = profile.WINDOW
     masks = cfa.masks("RGGB", side, side).flatten(1).double()
     generator = torch.Generator().manual_seed(0)
@@ -55,7 +55,7 @@ def covariance(tiles: Tensor) -> Tensor:
 
 
 def directions(covariance: Tensor) -> Tensor:
-    """The eigenvectors of a covariance of windows as rows, smallest first, without those of plain colours."""
+    """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
     masks = cfa.masks("RGGB", profile.WINDOW, profile.WINDOW).flatten(1).double()
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
