@@ -1,8 +1,8 @@
-"""Makes the directions that `profile` finds noise in: python recipes/directions.py DATA/train/free-0.zip
+"""Compute the filters that the noise profile is estimated with: python recipes/directions.py DATA/train/free-0.zip
 
-Windows of noise-free shots, by random cameras, of tiles under free licences. Without the mean of each colour, and
-weighed so that rough ones do not drown the others, they have a covariance. Its directions, from that which pictures
-have least of to that which they have most of, are what is written; the last ones, slopes and edges, are left out.
+Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of
+each colour, and weights them so that rough windows do not dominate. Writes the eigenvectors of their covariance,
+from the least energy in pictures to the most. The last ones, slopes and edges, are left out.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from debayes.imaging import cfa, noise_profile, virtual_camera
 from debayes.system import files
 from debayes.training import tiles
 
-# Batches of so many tiles, and how far apart their windows are.
+# Number of batches, tiles per batch, and the distance between windows.
 BATCHES, BATCH, STEP = 120, 8, 6
 
-# Directions that are kept, and the variance, relative to squared brightness, below which windows gain no weight.
+# Number of directions kept, and the variance, relative to squared brightness, below which windows gain no weight.
 KEPT, PLAIN = 46, 1e-3
 
 
