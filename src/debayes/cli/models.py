@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from debayes.cli.options import Device, Json, find_device, show
+from debayes.cli.options import Device, Json, Threads, find_device, show
 
 
 def prune(
@@ -15,6 +15,7 @@ def prune(
     data: Annotated[Path, typer.Option(envvar="DEBAYES_DATA", help="Where the recipe's data lie.")] = Path(),
     patches: Annotated[int, typer.Option(min=8, help="How many patches to watch them on.")] = 512,
     device: Device = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Take channels and blocks that do nothing out of a network: the same pixels, sooner.
@@ -49,6 +50,7 @@ def blend(
         list[float] | None, typer.Option(help="What each counts; together they are 1.", show_default="all alike")
     ] = None,
     judge: Annotated[Path | None, typer.Option(help="A folder of pictures to judge them all on.")] = None,
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Write the mean of the weights of several trainings that went on from one start.
@@ -79,6 +81,7 @@ def calibrate(
     ] = None,
     patches: Annotated[int, typer.Option(min=8, help="How many patches of them to look at.")] = 384,
     device: Device = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Fit a network's doubt to the errors it makes, so that 90 % intervals hold 90 % of the truth.
@@ -116,6 +119,7 @@ def export(
     image: Annotated[
         bool, typer.Option("--image", help="The picture alone, without the maps of noise and doubt: less work.")
     ] = False,
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Write a network for other runtimes, run what was written, and compare.
@@ -143,6 +147,7 @@ def bench(
     engine: Annotated[
         list[str] | None, typer.Option(help="The engines to try.", show_default="all that run here, but compile")
     ] = None,
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Measure how fast networks run on this machine, with each engine, and which one auto takes.

@@ -6,10 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from debayes.system import cores
+
 if TYPE_CHECKING:
     from debayes.network.network import Network
 
+
+def _limit(threads: int | None) -> int | None:
+    """Done while the command line is read, before anything imports PyTorch."""
+    cores.limit(threads)
+    return threads
+
+
 Model = Annotated[str, typer.Option("--model", "-m", help="A shipped model's name or a weight file.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        help="Threads on the CPU, over all jobs.",
+        show_default="as many as cores",
+        callback=_limit,
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 EngineName = Annotated[
     str,

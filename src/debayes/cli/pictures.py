@@ -14,6 +14,7 @@ from debayes.cli.options import (
     Json,
     Model,
     Pattern,
+    Threads,
     choose_raw_model,
     find_device,
     indent,
@@ -86,6 +87,7 @@ def develop(
     ] = False,
     device: Device = "auto",
     engine: EngineName = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Develop camera raws: NAME-debayes.dng, clean and linear, for any raw converter; or pictures to look at.
@@ -108,6 +110,8 @@ def develop(
         raise ValueError(f"the colours are those of {' or '.join(color.SPACES)}, not {space!r}")
     if to == "dng" and (exposure, space, quality) != (0.0, "srgb", 95):
         raise ValueError("--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg")
+    if threads is not None and threads < jobs:
+        raise ValueError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
     if pattern is not None:
         cfa.check_pattern(pattern.upper())
     if output is not None and output.suffix.lower() in file.FORMATS.values() and not output.exists():
@@ -190,6 +194,7 @@ def restore(
     ] = None,
     device: Device = "auto",
     engine: EngineName = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
@@ -254,6 +259,7 @@ def simulate(
     to: Annotated[
         str, typer.Option(help="tiff or npy (float, unclipped), png (16 bit, clipped), or dng (a camera raw).")
     ] = "tiff",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not).
@@ -301,6 +307,7 @@ def info(
         ),
     ] = None,
     device: Device = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Say what a file holds; or what a model is, where it came from and how well it does.
@@ -339,6 +346,7 @@ def demo(
     iso: Annotated[float, typer.Option(help="The speed of the virtual camera, and so its noise.")] = 12800.0,
     ensemble: Ensemble = False,
     device: Device = "auto",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Make a noisy raw of a free photograph, develop it, and draw before and after."""

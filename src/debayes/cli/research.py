@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from debayes.cli.options import Device, EngineName, Json, find_device, load_network, make_folder, show
+from debayes.cli.options import Device, EngineName, Json, Threads, find_device, load_network, make_folder, show
 
 if TYPE_CHECKING:
     from debayes.engine import Engine
@@ -34,6 +34,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     engine: EngineName = "eager",
+    threads: Threads = None,
     json_: Annotated[Path | None, typer.Option("--json", help="Also write every score to this file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write each picture's scores to this file.")] = None,
 ) -> None:
@@ -122,6 +123,7 @@ def reproduce(
         bool, typer.Option("--quick", help="Few small pictures and short runs: minutes instead of hours.")
     ] = False,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Reproduce a table or figure of the paper, or all: a page with figures and numbers, and an index of them.
 
@@ -159,6 +161,7 @@ def train(
         bool, typer.Option("--tensorboard", help="Also write what TensorBoard shows to the run's folder.")
     ] = False,
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Train a network from a recipe.
 
@@ -203,6 +206,7 @@ def tiles(
     licence: Annotated[
         str, typer.Option(help="The pictures' licence, for CREDITS.csv and the weights' card.")
     ] = "",
+    threads: Threads = None,
     json_: Json = False,
 ) -> None:
     """Make a store of training tiles: cut pictures up and keep the tiles that teach most."""

@@ -19,7 +19,7 @@ from debayes.darkroom.file import Settings
 from debayes.engine import Engine, prepare
 from debayes.formats import raw
 from debayes.network import weights
-from debayes.system import files, malloc
+from debayes.system import cores, files, malloc
 
 # What the name of a developed file ends with, before its ending: a folder can be developed twice.
 MARK = "-debayes"
@@ -244,6 +244,7 @@ def _prepare(model: str | Path, device: str, engine: str, threads: int) -> None:
     import torch
 
     leave_with_parent()
+    cores.limit(threads)
     torch.set_num_threads(threads)
     _own["network"] = prepare(weights.load(model, device=device), engine)
 
@@ -257,7 +258,7 @@ def _run_apart(
     jobs: Sequence[Job], model: str | Path, settings: Settings, device: str, engine: str, processes: int
 ) -> Iterator[Outcome]:
     """The jobs in processes of their own. One that dies takes its pool along: what is left is tried one by one."""
-    threads = max(1, (os.cpu_count() or 1) // processes)
+    threads = max(1, cores.count() // processes)
     left = list(jobs)
 
     def pool(size: int) -> ProcessPoolExecutor:

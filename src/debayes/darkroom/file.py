@@ -168,7 +168,11 @@ def develop(
             noise=lambda mean: encoded_variance(raw, found, mean),
             progress=_report(progress, 0, share),
         )
-        network = prepare(adapted.network, network.name) if isinstance(network, Engine) else adapted.network
+        network = (
+            prepare(adapted.network, network.name, threads=network.threads)
+            if isinstance(network, Engine)
+            else adapted.network
+        )
     height, width = raw.size
     counts = torch.empty(height, width, 3, dtype=torch.uint16)
     rest = torch.empty(1, height, width) if strength < 1 else None

@@ -57,7 +57,11 @@ def restore_file(
     if adapt:
         plain = network.network if isinstance(network, Engine) else network
         adapted = adaptation.adapt(plain, mosaic.values, pattern, steps=adapt, progress=report(0, share))
-        network = prepare(adapted.network, network.name) if isinstance(network, Engine) else adapted.network
+        network = (
+            prepare(adapted.network, network.name, threads=network.threads)
+            if isinstance(network, Engine)
+            else adapted.network
+        )
     _, height, width = mosaic.values.shape
     kind = {8: torch.uint8, 16: torch.uint16, 32: torch.float32}[bits]
     picture = torch.empty(height, width, 3, dtype=kind)

@@ -31,6 +31,8 @@ class Engine:
     """What is run."""
     run: Run
     """From mosaics (b, 1, h, w), on the network's device, to the posterior of some rows and columns, in bands."""
+    threads: int | None = None
+    """What `prepare` was given."""
 
     @property
     def config(self) -> Config:
@@ -111,12 +113,13 @@ def _whole(network: Network, body: Callable[..., Any]) -> Run:
     return run
 
 
-def onnxruntime(network: Network) -> Run:
+def onnxruntime(network: Network, threads: int | None) -> Run:
     """ONNX Runtime on the CPU, with what `debayes export` writes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait yield their cores
     model = onnx.build_onnx(network, {}).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -127,12 +130,12 @@ def onnxruntime(network: Network) -> Run:
     return _cropped(run)
 
 
-def openvino(network: Network) -> Run:
+def openvino(network: Network, threads: int | None) -> Run:
     """OpenVINO on the CPU, in single precision, with what `debayes export` writes."""
     import openvino
 
     core = openvino.Core()
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads or torch.get_num_threads()}
     model = core.compile_model(
         core.read_model(onnx.build_onnx(network, {}, bare=True).SerializeToString()), "CPU", settings
     )

@@ -159,12 +159,12 @@ def _lengthen(linked: list[Step | Chain], uses: Counter[str]) -> list[Step | Cha
     return longer
 
 
-def build(steps: Graph) -> Callable[..., list[Tensor]]:
-    """What does the steps, on batches of their inputs."""
+def build(steps: Graph, threads: int | None = None) -> Callable[..., list[Tensor]]:
+    """What does the steps, on batches of their inputs. Chains have `threads`, or as many as PyTorch."""
     linked = link(steps)
     order = [(step.inputs if isinstance(step, Chain) else graph.inputs_of(step), step.output) for step in linked]
     last = {name: i for i, (inputs, _) in enumerate(order) for name in inputs if name not in steps.outputs}
-    work = [_prepare(step) for step in linked]
+    work = [_prepare(step, threads) for step in linked]
 
     def run(*inputs: Tensor) -> list[Tensor]:
         known = dict(zip(steps.inputs, inputs, strict=True))
@@ -178,12 +178,13 @@ def build(steps: Graph) -> Callable[..., list[Tensor]]:
     return run
 
 
-def _prepare(step: Step | Chain) -> Callable[..., Tensor]:
+def _prepare(step: Step | Chain, threads: int | None) -> Callable[..., Tensor]:
     """What does a step."""
     if isinstance(step, Chain):
         layers = zip(step.convolutions, step.summed, strict=True)
         return winograd.Chain(
-            tuple(winograd.Layer(each.weight, each.bias, each.rectified, summed) for each, summed in layers)
+            tuple(winograd.Layer(each.weight, each.bias, each.rectified, summed) for each, summed in layers),
+            threads,
         )
     if isinstance(step, Convolution):
         weight = step.weight.contiguous(memory_format=torch.channels_last)

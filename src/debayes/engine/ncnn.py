@@ -74,17 +74,18 @@ def _ncnn_layer(step: Step) -> tuple[str, str]:
     return ("ReLU", "") if isinstance(step, Rectifier) else ("PixelShuffle", "0=2")
 
 
-def run_in_ncnn(steps: Graph) -> Callable[..., list[Tensor]]:
-    """What runs the steps in ncnn on batches of their inputs."""
-    return open_ncnn(steps, *build_ncnn(steps))
+def run_in_ncnn(steps: Graph, threads: int | None = None) -> Callable[..., list[Tensor]]:
+    """What runs the steps in ncnn on batches of their inputs, with so many threads or as many as PyTorch has."""
+    return open_ncnn(steps, *build_ncnn(steps), threads=threads)
 
 
-def open_ncnn(steps: Graph, text: str, data: bytes) -> Callable[..., list[Tensor]]:
+def open_ncnn(steps: Graph, text: str, data: bytes, *, threads: int | None = None) -> Callable[..., list[Tensor]]:
     """The same, of ncnn's two files."""
     import ncnn
 
     net = ncnn.Net()
-    net.opt.num_threads = torch.get_num_threads()
+    net.opt.num_threads = threads or torch.get_num_threads()
+    net.opt.openmp_blocktime = 0  # threads that wait yield their cores
     net.opt.blob_allocator, net.opt.workspace_allocator = _pools()
     net.opt.use_winograd63_convolution = False  # less exact than 4x4, and no faster
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False

@@ -6,6 +6,8 @@ network's own, it is not used and a warning says so.
 """
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -13,6 +15,7 @@ import torch
 from debayes.engine import fusion, ncnn, winograd
 from debayes.engine.backends import LARGE, Engine, by_steps, compiled, eager, half, onnxruntime, openvino
 from debayes.engine.selftest import check
+from debayes.engine.staged_unet import Run
 from debayes.network.network import Network
 
 
@@ -72,24 +75,34 @@ MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
 }
 
 
-def prepare(network: Network, name: str = "auto", *, megapixels: float = 24.0, image: bool = False) -> Engine:
+def prepare(
+    network: Network,
+    name: str = "auto",
+    *,
+    megapixels: float = 24.0,
+    image: bool = False,
+    threads: int | None = None,
+) -> Engine:
     """An engine for a network, on the device where it is; "auto" for the one that is done first.
 
     `megapixels` says how much there is to do: an engine that takes long to get ready pays only if it is much. With
     `image` the engine is for `restoration.restore_image` alone, and leaves out what that has no use for. An
     engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network as it
     is then, and a `Disagreement` is warned of.
+
+    `threads` is for engines with threads of their own: winograd, ncnn, onnxruntime and openvino. By default they
+    have as many as PyTorch, whose threads are set for the whole process by `torch.set_num_threads`.
     """
     if image:
         network = network.beheaded()
     if name != "auto":
         _check_installed(name, network.device)
-        return _try(network, name) or Engine("eager", network, eager(network))
+        return _try(network, name, threads) or Engine("eager", network, eager(network), threads)
     for candidate in rank(network, megapixels):
-        found = _try(network, candidate)
+        found = _try(network, candidate, threads)
         if found is not None:
             return found
-    return Engine("eager", network, eager(network))
+    return Engine("eager", network, eager(network), threads)
 
 
 def rank(network: Network, megapixels: float) -> list[str]:
@@ -145,19 +158,19 @@ def _halves(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _try(network: Network, name: str) -> Engine | None:
+def _try(network: Network, name: str, threads: int | None) -> Engine | None:
     """The engine, if it gives the network's own pixels."""
-    makers = {
+    makers: dict[str, Callable[[Network], Run]] = {
         "eager": eager,
         "half": half,
         "compile": compiled,
-        "winograd": lambda network: by_steps(network, fusion.build, late=True),
-        "ncnn": lambda network: by_steps(network, ncnn.run_in_ncnn),
-        "onnxruntime": onnxruntime,
-        "openvino": openvino,
+        "winograd": lambda network: by_steps(network, partial(fusion.build, threads=threads), late=True),
+        "ncnn": lambda network: by_steps(network, partial(ncnn.run_in_ncnn, threads=threads)),
+        "onnxruntime": partial(onnxruntime, threads=threads),
+        "openvino": partial(openvino, threads=threads),
     }
     try:
-        engine = Engine(name, network, makers[name](network))
+        engine = Engine(name, network, makers[name](network), threads)
         complaint = check(engine)
     except Exception as error:  # whatever a runtime may throw on a machine it does not like
         complaint = f"{type(error).__name__}: {error}".splitlines()[0]

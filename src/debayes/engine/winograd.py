@@ -66,6 +66,8 @@ class Chain:
     """Convolutions one after the other; the first sees what it is given side by side, as channels."""
 
     layers: tuple[Layer, ...]
+    threads: int | None = None
+    """How many work on a picture; as many as PyTorch has if none is given."""
 
     def __post_init__(self) -> None:
         seen = [layer.weight.shape[1] for layer in self.layers]
@@ -92,11 +94,12 @@ class Chain:
 
     def _convolve(self, inputs: Sequence[Float[Tensor, "_ h w"]], result: Float[Tensor, "o h w"]) -> None:
         library, (layers, _) = _load(), self._arranged
+        threads = self.threads or torch.get_num_threads()
         sources = (_Picture * len(inputs))(*(_Picture(*_describe(each)) for each in inputs))
         target = _Picture(*_describe(result))
         height, width = inputs[0].shape[1:]
         across = _cut(width, STRIP - 2 * (len(layers) - 1))
-        down = _cut(height, max(LEAST, height * len(across) // (PARTS * torch.get_num_threads())))
+        down = _cut(height, max(LEAST, height * len(across) // (PARTS * threads)))
         floats = library.measure(layers, len(layers), max(right - left for left, right in across))
 
         def work(part: tuple[int, int, int, int]) -> None:
@@ -106,7 +109,7 @@ class Chain:
             library.convolve_chain(*where, *part, memory.data_ptr())
 
         parts = [(*rows, *columns) for rows in down for columns in across]
-        futures = [_threads(torch.get_num_threads()).submit(work, part) for part in parts]
+        futures = [_threads(threads).submit(work, part) for part in parts]
         try:
             for future in futures:
                 future.result()

@@ -8,7 +8,6 @@ Linear pictures are stored along a curve, as many cameras store theirs, with a t
 their steps grow with brightness as photon noise does, and stay far below it. That takes a third of the bytes less.
 """
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from debayes.formats import ifd, lossless_jpeg, metadata
 from debayes.formats.raw import Raw
 from debayes.imaging import vst
 from debayes.imaging.noise_profile import Profile
-from debayes.system import malloc
+from debayes.system import cores, malloc
 from debayes.system.files import replace
 from debayes.system.memory_file import Draft
 
@@ -289,5 +288,5 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
         return coder.encode(part)
 
     # NumPy does not hold the interpreter while it works on a tile
-    with malloc.keep(), ThreadPoolExecutor(os.cpu_count()) as threads:
+    with malloc.keep(), ThreadPoolExecutor(cores.count()) as threads:
         yield from threads.map(encode, product(range(0, height, rows), range(0, width, columns)))

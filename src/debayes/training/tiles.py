@@ -25,6 +25,7 @@ from torch import Tensor
 
 from debayes.formats import pictures as picture_files
 from debayes.imaging import cfa
+from debayes.system import cores
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Store:
         """
         order = np.random.default_rng((self._seed, number)).permutation(len(self._pictures))
         found: list[tuple[int, NDArray[Any]]] = []
-        with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter
+        with ThreadPoolExecutor(cores.count()) as pool:  # Pillow decodes without holding the interpreter
             for some in _batches(order.tolist(), 256):
                 arrays = pool.map(lambda i: _decode(*self._pictures[i]), some)
                 found += [
@@ -162,7 +163,7 @@ def make(
     try:
         temporary.mkdir()
         archive: zipfile.ZipFile | None = None
-        with (temporary / CREDITS).open("w", newline="") as file, ThreadPoolExecutor() as pool:
+        with (temporary / CREDITS).open("w", newline="") as file, ThreadPoolExecutor(cores.count()) as pool:
             table = csv.writer(file)
             table.writerow(COLUMNS)
             for some in _batches(paths, 16):
