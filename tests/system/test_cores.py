@@ -88,7 +88,8 @@ def test_a_process_bound_to_one_core() -> None:
 def openmp(arguments: list[str], before: str = "", **variables: str) -> tuple[str, int]:
     """What OpenMP says of its settings when a command loads it, and PyTorch's threads."""
     code = (
-        f"import sys; from debayes import cli; from debayes.system import cores\n{before}\nsys.argv = {['debayes', *arguments]!r}\n"
+        "import sys; from debayes import cli; from debayes.system import cores\n"
+        f"{before}\nsys.argv = {['debayes', *arguments]!r}\n"
         "try: cli.main()\n"
         "except SystemExit as end: assert not end.code, end\n"
         "import torch; print(torch.get_num_threads(), file=sys.stderr)"
