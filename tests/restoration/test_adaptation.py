@@ -134,8 +134,7 @@ def test_scale_error_tells_noises_apart(shipped: Network, truth: Tensor) -> None
 
 
 def test_noise_that_stays_in_one_color_is_noticed(shipped: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture that keeps its noise at the red photosites has 0 removed, one without any noise 1; a grey card whose
-    noise differs by colour is left alone by `adapt` only if the network removes most of it there."""
+    """A picture that keeps its noise at the red photosites has 0 removed, one without any noise 1."""
     grey = torch.full((3, 64, 64), 0.3)
     noisy = cfa.mosaic(grey) + 6 / 255 * torch.randn(1, 64, 64, generator=seeded(0))
     known = restore(shipped, noisy)

@@ -187,7 +187,7 @@ def removed_noise(
 ) -> float:
     """The share of the noise that the network removes, of the colour where it removes least.
 
-    1 is the share that it removes of Gaussian noise of one level in the same picture, which it was trained on. Below
+    1 is the share that it removes of Gaussian noise of one level in the same picture, as in its training. Below
     that it takes some of this noise for detail: noise that is stronger in some colours than in others, for one.
     """
     picture = cfa.mosaic(known.mean)
