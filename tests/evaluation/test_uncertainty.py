@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sampling import draw
 
 from debayes.evaluation import uncertainty
 from debayes.posterior.nig import NormalInverseGamma
@@ -16,7 +17,7 @@ def posterior(scale: float = 1.0) -> NormalInverseGamma:
 
 def test_claims_of_the_truth_hold() -> None:
     """Of draws from a posterior its intervals hold their levels, and their NLL is the entropy of its marginals."""
-    truth, _ = posterior().sample(generator=torch.Generator().manual_seed(0))
+    truth, _ = draw(posterior(), seed=0)
     found = uncertainty.assess(posterior(), truth)
     assert found.coverage == pytest.approx(uncertainty.LEVELS, abs=0.01)
     assert found.calibration_error < 0.005
@@ -25,7 +26,7 @@ def test_claims_of_the_truth_hold() -> None:
 
 def test_too_little_doubt_is_found() -> None:
     """Doubt that is half of what it should be covers less, and is less likely; the order of pixels stays."""
-    truth, _ = posterior().sample(generator=torch.Generator().manual_seed(0))
+    truth, _ = draw(posterior(), seed=0)
     right, wrong = uncertainty.assess(posterior(), truth), uncertainty.assess(posterior(2.0), truth)
     assert all(narrow < share - 0.1 for narrow, share in zip(wrong.coverage, right.coverage, strict=True))
     assert wrong.calibration_error > 0.1 and wrong.nll > right.nll + 0.2

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from networks import untrained
+from sampling import draw
 from typer.testing import CliRunner
 
 from debayes.cli.app import app
@@ -41,7 +42,7 @@ def samples(network: Network, tails: float, *, seed: int) -> tuple[calibration.S
     noise = 0.01 * torch.rand(len(features), 3, generator=generator) + 0.001
     concentration = torch.full_like(count, tails)
     q = NormalInverseGamma(torch.zeros_like(count), count, concentration, noise * (concentration - 1))
-    truth, _ = q.sample(generator=generator)
+    truth, _ = draw(q, seed=seed)
     claimed = torch.full_like(count, 180.5)
     trained = NormalInverseGamma(q.loc, torch.full_like(count, 100.0), claimed, noise * (claimed - 1))
     return calibration.Samples(features, trained, truth), count

@@ -29,7 +29,7 @@ class Honesty:
 
 def assess(posterior: NormalInverseGamma, target: Float[Tensor, "*shape"]) -> Honesty:
     """What became of the claims of a posterior whose truth is `target`."""
-    levels = posterior.level(target)
+    levels = posterior.interval_level(target)
     return Honesty(
         tuple(float((levels <= level).double().mean()) for level in LEVELS),
         metrics.calibration_error(levels),
