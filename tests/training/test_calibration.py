@@ -134,9 +134,9 @@ def test_what_ships_is_honest(sigma: float) -> None:
     doubt sorts pixels by their errors better than its noise map does."""
     truth = scenes.photograph("astronaut")[:, 40:232, 100:356]
     score = protocol.score(weights.load("wild-s"), truth, sigma, name="astronaut", with_doubt=True)
-    assert score.honesty is not None
-    assert 0.84 < score.honesty.coverage[2] < 0.95
+    assert score.uncertainty is not None
+    assert 0.84 < score.uncertainty.coverage[2] < 0.95
     mosaic = protocol.noisy_mosaic(truth, sigma / 255, pattern="RGGB", seed="astronaut")
     posterior = restore(weights.load("wild-s"), mosaic)
     by_noise = metrics.sparsification_error(posterior.mean - truth, posterior.noise_variance)
-    assert score.honesty.ause < by_noise - 0.05
+    assert score.uncertainty.ause < by_noise - 0.05

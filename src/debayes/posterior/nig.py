@@ -136,8 +136,7 @@ class NormalInverseGamma:
         return self.loc - half, self.loc + half
 
     def interval_level(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The level of the smallest central interval that contains z; for a correct posterior, uniform on [0,
-        1]."""
+        """The level of the smallest central interval that contains z; uniform on [0, 1] for a correct model."""
         marginal = self.predictive()
         distance = ((z - self.loc).abs() / marginal.scale).detach().cpu().double().numpy()
         from scipy.special import stdtr

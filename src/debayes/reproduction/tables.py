@@ -73,19 +73,19 @@ def table2(bench: Bench) -> Page:
     pairs = msr.pairs(folder)[: 4 if bench.quick else None] if folder else []
     methods = _methods(bench) if pairs else {}
     jobs = [(name, pair) for name in methods for pair in pairs]
-    scores: dict[str, list[msr.Score]] = {}
+    scores: dict[str, list[msr.PairScore]] = {}
     for i, (name, pair) in enumerate(jobs):
 
         def score(name: str = name, pair: msr.Pair = pair) -> Any:
             method, ensemble = methods[name]
-            return [asdict(s) for s in msr.evaluate(method, [pair], ensemble=ensemble)]
+            return [asdict(s) for s in msr.evaluate_pairs(method, [pair], ensemble=ensemble)]
 
         found = bench.remember(f"{name} {pair.mosaic.name}", score)
-        scores.setdefault(name, []).extend(msr.Score(**s) for s in found)
+        scores.setdefault(name, []).extend(msr.PairScore(**s) for s in found)
         bench.progress((i + 1) / len(jobs))
     rows = []
     for name, found in scores.items():
-        averages = [msr.average(found, space) for space in msr.SPACES]
+        averages = [msr.average_pairs(found, space) for space in msr.SPACES]
         rows.append([name, *(f"{psnr:.2f} / {ssim:.3f}" for psnr, ssim in averages)])
     rows += _quoted([published.rows(f"msr-{space.lower()}", None) for space in msr.SPACES])
     return Page(
@@ -147,7 +147,7 @@ def table3(bench: Bench) -> Page:
 
 def _methods(bench: Bench) -> dict[str, Method]:
     """Bilinear interpolation, and each model alone and averaged over the symmetries."""
-    methods: dict[str, Method] = {"bilinear": (baselines.find("bilinear"), False)}
+    methods: dict[str, Method] = {"bilinear": (baselines.find_baseline("bilinear"), False)}
     for name, network in bench.models.items():
         methods |= {name: (network, False), f"{name}, ensemble": (network, True)}
     return methods

@@ -180,7 +180,7 @@ def visual(bench: Bench) -> Page:
         results = {}
         for key in methods:
             try:
-                results[key] = baselines.find(key)(mosaic, "RGGB", sigma).clamp(0, 1)
+                results[key] = baselines.find_baseline(key)(mosaic, "RGGB", sigma).clamp(0, 1)
             except ModuleNotFoundError as error:
                 lacking[key] = f"{error}."
         results |= {key: restore(network, mosaic).mean.clamp(0, 1) for key, network in bench.models.items()}
