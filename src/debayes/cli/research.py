@@ -148,7 +148,7 @@ def reproduce(
     from debayes.cli.terminal import progress_bar
     from debayes.reproduction import experiments
 
-    names = experiments.check(name, model)
+    names = experiments.check_request(name, model)
     if data is not None and not data.is_dir():
         raise ValueError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
     place = find_device(device)
