@@ -1,10 +1,6 @@
-"""The experiments end to end on tiny pictures with a tiny network; interrupted runs continue.
-
-`pages` and the functions of `tables`, `learning` and `visual` that make an experiment are tested here too.
-"""
+"""The experiments end to end on tiny pictures with a tiny network; interrupted runs continue."""
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,9 +13,8 @@ from debayes.formats import pictures
 from debayes.network import weights
 from debayes.network.config import Config
 from debayes.network.network import Network
-from debayes.reproduction import experiments, learning, pages, tables, visual
+from debayes.reproduction import experiments, learning, tables, visual
 from debayes.reproduction.experiments import ResultCache
-from debayes.reproduction.pages import Page, Table
 from debayes.restoration import adaptation
 from debayes.system.errors import DebayesError
 
@@ -141,23 +136,6 @@ def test_cache_distinguishes_sources(tmp_path: Path) -> None:
     assert ResultCache(path, "a").cached("key", lambda: 4) == 1
     path.write_text("{")
     assert ResultCache(path, "a").cached("key", lambda: 5) == 5
-
-
-def test_fitting_a_corrupted_picture_denoises_first() -> None:
-    """As in a deep image prior the PSNR against the truth rises at first, with both losses."""
-    truth = scenes.cartoon(32)[None]
-    observed = truth + 0.1 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(0))
-    for kind in ("ELBO", "MSE"):
-        curve = learning._fit_picture(kind, truth, observed, 0.1, 60, lambda share: None)
-        assert curve[-1][1] > curve[0][1] + 2
-
-
-def test_pages_escape_what_they_show() -> None:
-    """Special characters of HTML are escaped."""
-    table = Table("<caption>", ["", "a & b"], [["<row>", "1 < 2"], ["*quoted, published", "3"]])
-    text = pages.render(Page("<title>", "claim", ["method"], ["finding"], [table]), "name")
-    assert "<row>" not in text and "&lt;row&gt;" in text and "a &amp; b" in text
-    assert re.search(r"<tr class=quoted><td>quoted, published</td><td>3</td></tr>", text)
 
 
 def test_unknown_experiments_are_rejected() -> None:
