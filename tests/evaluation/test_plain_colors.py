@@ -1,13 +1,19 @@
 """Noise left on plain colours: the noise that is drawn, and methods whose residual noise is known."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 import debayes
+from debayes.cli.app import app
 from debayes.evaluation import baselines, plain_colors
 from debayes.evaluation.plain_colors import BORDER, CASES, SIZE, PlainColor
 from debayes.imaging import cfa
+from debayes.system.errors import DebayesError
 
 
 @pytest.mark.parametrize("pattern", ["RGGB", "GBRG"])
@@ -69,3 +75,16 @@ def test_networks_leave_little_of_equal_noise() -> None:
     for ensemble in (False, True):
         (residual,) = plain_colors.evaluate_plain_colors(network, CASES[:1], ensemble=ensemble)
         assert 0 < residual.left < 0.6
+
+
+def test_command(tmp_path: Path) -> None:
+    """`debayes evaluate --plain-colors` needs no pictures; it prints the table and writes the values."""
+    target = tmp_path / "scores.json"
+    answer = CliRunner().invoke(app, ["evaluate", "--plain-colors", "-m", "wild-s", "--json", str(target)])
+    assert answer.exit_code == 0
+    rows = [line.split(" | ")[0] for line in answer.output.splitlines() if line.startswith("| ")]
+    assert rows[1:] == ["| ---", "| bilinear", "| wild-s"]
+    records = json.loads(target.read_text(encoding="utf-8"))["plain_colors"]
+    assert [record["factors"] for record in records[: len(CASES)]] == [list(case.factors) for case in CASES]
+    nothing = CliRunner().invoke(app, ["evaluate"])
+    assert isinstance(nothing.exception, DebayesError) and "--data, --plain-colors" in str(nothing.exception)
