@@ -67,9 +67,9 @@ def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
     """The uncertainty scores of each method that has an uncertainty: a row for each set and noise level."""
     levels = [f"{100 * level:g} %" for level in uncertainty.LEVELS]
     rows = {}
-    for (method, data, pattern), found in scores.items():
+    for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
-            mean = _mean_uncertainty(found, sigma)
+            mean = _mean_uncertainty(picture_scores, sigma)
             if mean is None:
                 continue
             cells = [f"{100 * share:.1f} %" for share in mean.coverage]
@@ -82,7 +82,7 @@ def plain_colors_markdown(residuals: Residuals) -> str:
     """What each method leaves of the noise on plain colours, in units of 1/255: a column for each case."""
     cases = [residual.case for residual in next(iter(residuals.values()))]
     header = [f"{_numbers(case.color)}; {_numbers(case.factors)}" for case in cases]
-    rows = {method: [f"{residual.left:.2f}" for residual in found] for method, found in residuals.items()}
+    rows = {method: [f"{residual.left:.2f}" for residual in values] for method, values in residuals.items()}
     return _table([f"left of noise {SIGMA:g}/255 on a colour; factors", *header], rows)
 
 
@@ -90,27 +90,27 @@ def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
     """The same as plain values."""
     return [
         {"method": method, "color": residual.case.color, "factors": residual.case.factors, "left": residual.left}
-        for method, found in residuals.items()
-        for residual in found
+        for method, values in residuals.items()
+        for residual in values
     ]
 
 
 def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
     """Everything as plain values: the scores of each picture, their means, and the published rows."""
     means = []
-    for (method, data, pattern), found in scores.items():
+    for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
-            psnr, ssim, noise_error = protocol.average(found, sigma)
+            psnr, ssim, noise_error = protocol.average(picture_scores, sigma)
             key = {"method": method, "data": data, "pattern": pattern, "sigma": sigma}
-            doubt = _flat_uncertainty(_mean_uncertainty(found, sigma))
+            doubt = _flat_uncertainty(_mean_uncertainty(picture_scores, sigma))
             means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error, **doubt})
     sets = dict.fromkeys(data for _, data, _ in scores)
     return {
         "means": means,
         "pictures": [
             {"method": method, "data": data, "pattern": pattern, **_flat(score)}
-            for (method, data, pattern), found in scores.items()
-            for score in found
+            for (method, data, pattern), picture_scores in scores.items()
+            for score in picture_scores
         ],
         "published": [
             asdict(row) for data in sets for sigma in sigmas for row in published.rows(Path(data).name, sigma)
@@ -123,16 +123,16 @@ def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) ->
 def msr_records(scores: MsrScores) -> dict[str, list[dict[str, Any]]]:
     """The same for the MSR set; each record names its space, linear or sRGB."""
     means = []
-    for (method, data), found in scores.items():
+    for (method, data), picture_scores in scores.items():
         for space in msr.SPACES:
-            psnr, ssim = msr.average_pairs(found, space)
+            psnr, ssim = msr.average_pairs(picture_scores, space)
             means.append({"method": method, "data": data, "space": space, "psnr": psnr, "ssim": ssim})
     return {
         "means": means,
         "pictures": [
             {"method": method, "data": data, "pattern": msr.PATTERN, **asdict(score)}
-            for (method, data), found in scores.items()
-            for score in found
+            for (method, data), picture_scores in scores.items()
+            for score in picture_scores
         ],
         "published": _published_msr(),
     }

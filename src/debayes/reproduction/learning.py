@@ -174,8 +174,8 @@ def _finetuning_traces(
             )
             return _trace(context.network, mosaic, pictures[name], target, steps=steps, side=side)
 
-        found = context.cached(f"{kind} {name} {target} {steps}", trace)
-        traces.setdefault((kind, target), []).append(found)
+        result = context.cached(f"{kind} {name} {target} {steps}", trace)
+        traces.setdefault((kind, target), []).append(result)
         context.progress((i + 1) / len(jobs))
     return traces
 

@@ -82,12 +82,12 @@ def table2(context: Context) -> Page:
             method, ensemble = methods[name]
             return [asdict(s) for s in msr.evaluate_pairs(method, [pair], ensemble=ensemble)]
 
-        found = context.cached(f"{name} {pair.mosaic.name}", score)
-        scores.setdefault(name, []).extend(msr.PairScore(**s) for s in found)
+        pair_scores = context.cached(f"{name} {pair.mosaic.name}", score)
+        scores.setdefault(name, []).extend(msr.PairScore(**s) for s in pair_scores)
         context.progress((i + 1) / len(jobs))
     rows = []
-    for name, found in scores.items():
-        averages = [msr.average_pairs(found, space) for space in msr.SPACES]
+    for name, pair_scores in scores.items():
+        averages = [msr.average_pairs(pair_scores, space) for space in msr.SPACES]
         rows.append([name, *(f"{psnr:.2f} / {ssim:.3f}" for psnr, ssim in averages)])
     if not (context.quick and pairs):  # a part of the set is not comparable with published rows
         rows += _quoted([published.rows(f"msr-{space.lower()}", None) for space in msr.SPACES], ssim_digits=3)
@@ -103,7 +103,7 @@ def table2(context: Context) -> Page:
         ],
         [f"{row[0]}: linear {row[1]}, sRGB {row[2]}." for row in rows if row[0] in context.models],
         [Table("PSNR in dB / SSIM", ["", *msr.SPACES], rows)],
-        data={"scores": {name: [asdict(s) for s in found] for name, found in scores.items()}},
+        data={"scores": {name: [asdict(s) for s in pair_scores] for name, pair_scores in scores.items()}},
         missing=[] if pairs else missing_note(["msr"], "only the published rows are shown"),
     )
 
@@ -178,8 +178,8 @@ def _score(
                 protocol.score(method, context.read_picture(path), sigma, name=path.name, ensemble=ensemble)
             )
 
-        found = Score(**context.cached(f"{name} {at[0]} {path.name} {at[1]:g}", score))
-        scores.setdefault((name, at), []).append(found)
+        result = Score(**context.cached(f"{name} {at[0]} {path.name} {at[1]:g}", score))
+        scores.setdefault((name, at), []).append(result)
         context.progress((i + 1) / len(jobs))
     return scores
 
@@ -219,8 +219,8 @@ def _against_paper(name: str, scores: Scores, columns: Sequence[Column]) -> str:
 def _data(scores: Scores) -> dict[str, Any]:
     return {
         "scores": [
-            {"method": name, "data": data, "sigma": sigma, "pictures": [asdict(s) for s in found]}
-            for (name, (data, sigma)), found in scores.items()
+            {"method": name, "data": data, "sigma": sigma, "pictures": [asdict(s) for s in picture_scores]}
+            for (name, (data, sigma)), picture_scores in scores.items()
         ]
     }
 
