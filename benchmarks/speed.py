@@ -115,7 +115,7 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
     if model == "peer":
         if name == "LibRaw AHD":
             return libraw, 0.0
-        peer = baselines.find(name)
+        peer = baselines.find_baseline(name)
         return lambda mosaic: peer(mosaic, "RGGB", None), 0.0
     network = weights.load(model, device=device)
     if name != "plain":

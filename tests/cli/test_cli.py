@@ -241,7 +241,7 @@ def test_evaluate_on_the_msr_set(
     assert lines[0] == "| MSR | linear PSNR / SSIM | sRGB PSNR / SSIM |"
     assert lines[2].startswith("| bilinear |") and lines[3].startswith("| wild-s |")
     assert "| *Wild-JDD, published* | *40.16 / 0.980* | *34.34 / 0.945* |" in lines
-    assert "not comparable to the digit" in alone
+    assert "not exactly comparable" in alone
     targets = (msr_set.parent / "o.json", msr_set.parent / "o.csv")
     files = ("--json", targets[0], "--csv", targets[1])
     assert run(monkeypatch, "evaluate", "--data", "set", "msr", "--sigma", 5, *files) == 0
@@ -274,11 +274,11 @@ def test_a_limit_on_the_msr_set(
 
 
 MSR_BAD_INPUT = {
-    "a pattern it has not": (["--pattern", "RGGB", "GBRG"], {}, "are RGGB, and cannot be scored as GBRG"),
-    "a told denoiser": (["--baseline", "bilinear", "menon+bm3d"], {}, "'menon+bm3d' must be told the noise level"),
-    "a missing pair": ([], {"test.txt": "2\n7\n"}, "input/7.png, which test.txt asks for"),
+    "a pattern it has not": (["--pattern", "RGGB", "GBRG"], {}, "are RGGB and cannot be scored as GBRG"),
+    "a told denoiser": (["--baseline", "bilinear", "menon+bm3d"], {}, "'menon+bm3d' needs the noise level"),
+    "a missing pair": ([], {"test.txt": "2\n7\n"}, "input/7.png, which is listed in test.txt"),
     "an empty list": ([], {"test.txt": ""}, "test.txt lists no pictures"),
-    "no number": ([], {"test.txt": "two\n"}, "the number of a picture was expected in line 1, not 'two'"),
+    "no number": ([], {"test.txt": "two\n"}, "expected the number of a picture in line 1, not 'two'"),
     "a damaged truth": ([], {"groundtruth/2.png": "PNG"}, "cannot be read as PNG"),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from networks import untrained
+from sampling import draw
 from typer.testing import CliRunner
 
 from debayes.cli.app import app
@@ -41,7 +42,7 @@ def samples(network: Network, tails: float, *, seed: int) -> tuple[calibration.S
     noise = 0.01 * torch.rand(len(features), 3, generator=generator) + 0.001
     concentration = torch.full_like(count, tails)
     q = NormalInverseGamma(torch.zeros_like(count), count, concentration, noise * (concentration - 1))
-    truth, _ = q.sample(generator=generator)
+    truth, _ = draw(q, seed=seed)
     claimed = torch.full_like(count, 180.5)
     trained = NormalInverseGamma(q.loc, torch.full_like(count, 100.0), claimed, noise * (claimed - 1))
     return calibration.Samples(features, trained, truth), count
@@ -133,9 +134,9 @@ def test_what_ships_is_honest(sigma: float) -> None:
     doubt sorts pixels by their errors better than its noise map does."""
     truth = scenes.photograph("astronaut")[:, 40:232, 100:356]
     score = protocol.score(weights.load("wild-s"), truth, sigma, name="astronaut", with_doubt=True)
-    assert score.honesty is not None
-    assert 0.84 < score.honesty.coverage[2] < 0.95
+    assert score.uncertainty is not None
+    assert 0.84 < score.uncertainty.coverage[2] < 0.95
     mosaic = protocol.noisy_mosaic(truth, sigma / 255, pattern="RGGB", seed="astronaut")
     posterior = restore(weights.load("wild-s"), mosaic)
     by_noise = metrics.sparsification_error(posterior.mean - truth, posterior.noise_variance)
-    assert score.honesty.ause < by_noise - 0.05
+    assert score.uncertainty.ause < by_noise - 0.05

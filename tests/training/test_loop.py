@@ -67,7 +67,7 @@ def test_a_short_training_learns(kind: str, muon: float, by_patch: bool, picture
     plan = replace(plan, loss=replace(plan.loss, kind=kind, by_patch=by_patch))
     file = loop.train(plan, tmp_path / "run", root=pictures)
     judges = picture_files.find(pictures / "train")
-    before = protocol.average(protocol.evaluate(baselines.find("bilinear"), judges, (15.0,)), 15.0)[0]
+    before = protocol.average(protocol.evaluate(baselines.find_baseline("bilinear"), judges, (15.0,)), 15.0)[0]
     psnr, _, noise_error = protocol.average(protocol.evaluate(weights.load(file), judges, (15.0,)), 15.0)
     assert psnr > before + 3
     if kind == "elbo":

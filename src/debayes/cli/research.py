@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from debayes.cli.options import Device, EngineName, Json, Threads, find_device, load_network, make_folder, show
+from debayes.system.errors import DebayesError
 
 if TYPE_CHECKING:
     from debayes.engine import Engine
@@ -16,7 +17,7 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(help="Folders of pictures or of the MSR set, or their names under $DEBAYES_DATA/bench."),
-    ],
+    ] = [],  # noqa: B006 - typer copies it
     model: Annotated[list[str], typer.Option("--model", "-m", help="Shipped names or weight files.")] = ["wild-s"],  # noqa: B006 - typer copies it
     baseline: Annotated[
         list[str],
@@ -30,6 +31,10 @@ def evaluate(
     doubt: Annotated[
         bool,
         typer.Option("--doubt", help="Also how far each model's doubt can be trusted: docs/doubt.md explains it."),
+    ] = False,
+    plain_colors: Annotated[
+        bool,
+        typer.Option("--plain-colors", help="Also noise left on plain colours, its level differing by colour."),
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
@@ -47,10 +52,13 @@ def evaluate(
     from debayes.cli.terminal import progress_bar
     from debayes.engine import prepare
     from debayes.evaluation import baselines, msr, protocol, reports
+    from debayes.evaluation.plain_colors import evaluate_plain_colors
     from debayes.formats import pictures as picture_files
     from debayes.imaging import cfa
     from debayes.system import files
 
+    if not data and not plain_colors:
+        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or both")
     for path in (json_, csv):
         if path is not None:
             files.check_target(path)
@@ -63,9 +71,9 @@ def evaluate(
     folders = {name: picture_files.find(place)[:limit] for name, place in places.items() if name not in given}
     methods: dict[str, tuple[Engine | baselines.Baseline, bool]] = {}
     for name in baseline:
-        methods[name] = (baselines.find(name), False)
+        methods[name] = (baselines.find_baseline(name), False)
     if given:
-        msr.check(baseline, patterns)
+        msr.check_request(baseline, patterns)
     for name in model:
         network = prepare(load_network(name, device), engine)
         methods[name] = (network, False)
@@ -88,11 +96,17 @@ def evaluate(
                     )
         for folder, pairs in given.items():
             with progress_bar(f"{name} on {folder}") as progress:
-                msr_scores[name, folder] = msr.evaluate(method, pairs, ensemble=eightfold, progress=progress)
+                msr_scores[name, folder] = msr.evaluate_pairs(method, pairs, ensemble=eightfold, progress=progress)
+    residuals = {
+        name: evaluate_plain_colors(method, ensemble=eightfold)
+        for name, (method, eightfold) in methods.items()
+        if plain_colors
+    }
     whole = limit is None
     tables = [reports.markdown(scores, sigma, compare=whole)] if scores else []
     tables += [reports.doubt_markdown(scores, sigma)] if scores and doubt else []
     tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
+    tables += [reports.plain_colors_markdown(residuals)] if residuals else []
     typer.echo("\n\n".join(tables))
     if not whole:
         typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
@@ -101,6 +115,8 @@ def evaluate(
     if msr_scores:
         found["msr"] = reports.msr_records(msr_scores)
         rows = rows + found["msr"]["pictures"]
+    if residuals:
+        found["plain_colors"] = reports.plain_colors_records(residuals)
     if json_ is not None:
         files.write_text(json_, files.to_json(found, indent=2))
     if csv is not None:
@@ -132,7 +148,7 @@ def reproduce(
     from debayes.cli.terminal import progress_bar
     from debayes.reproduction import experiments
 
-    names = experiments.check(name, model)
+    names = experiments.check_request(name, model)
     if data is not None and not data.is_dir():
         raise ValueError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
     place = find_device(device)

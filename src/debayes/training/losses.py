@@ -14,7 +14,7 @@ from debayes.training.recipe import Recipe
 def batch_loss(recipe: Recipe, posterior: NormalInverseGamma, batch: Batch) -> Tensor:
     """The loss of a posterior on a batch."""
     if recipe.loss.kind == "mse" and recipe.loss.by_patch:
-        return variational.decibels(posterior.loc, batch.target, level=recipe.loss.level / 255)
+        return variational.negative_psnr(posterior.loc, batch.target, level=recipe.loss.level / 255)
     if recipe.loss.kind == "mse":
         return (posterior.loc - batch.target).square().mean()
     if recipe.loss.kind == "l1":
