@@ -138,11 +138,3 @@ def precondition(
         factor = gain * (posterior.rate / posterior.concentration) / scale * bent
     loc = posterior.loc.detach() + factor * (posterior.loc - posterior.loc.detach())
     return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)
-
-
-def decibels(
-    image: Float[Tensor, "b 3 h w"], target: Float[Tensor, "b 3 h w"], *, level: float
-) -> Float[Tensor, ""]:
-    """The mean over the patches of their squared error in dB, minus their PSNR, but none below that of `level`."""
-    squared = (image.float() - target).square().mean((1, 2, 3))
-    return 10 * (squared + level**2).log10().mean()

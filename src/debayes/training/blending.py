@@ -47,11 +47,10 @@ def blend_file(
             raise ValueError(f"{model} is not of the shape and domain of {models[-1]}: give networks alike")
     networks = [weights.load(model, calibrated=False) for model in models]
     pictures = picture_files.find(judges) if judges is not None else []
-    judge = validation.judge_raw if cards[-1].domain == "raw" else validation.judge
     mean = blend(networks, shares)
     found: list[float] = []
     for network in (*networks, mean) if pictures else ():
-        found.append(judge(network, pictures))
+        found.append(validation.validate(network, pictures, domain=cards[-1].domain))
         if progress is not None:
             progress(len(found) / (len(networks) + 1))
     parts = ", ".join(f"{share:g} of {model}" for share, model in zip(shares, models, strict=True))

@@ -26,7 +26,7 @@ from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.system import files
 from debayes.training import data, tiles
-from debayes.training.recipe import Data, Noise, Optimizer, Recipe
+from debayes.training.recipe import Data, Noise, Optimizer, Recipe, stored_noise
 
 # Side of the patches that errors are looked at in, and how many pixels of each are.
 PATCH, PIXELS = 256, 1000
@@ -72,7 +72,7 @@ def calibrate_file(
             f"{model} was trained in the domain {card.domain!r}: give noise of it, not of {noise.domain!r}"
         )
     recipe = _recipe(card, noise)
-    store = tiles.Store(sources, size=PATCH, hold=4 * patches)
+    store = tiles.Store(sources, size=PATCH, block_size=4 * patches)
     found = gather(network, recipe, store.block(0), patches=patches, progress=progress)
     known = round((1 - ASIDE) * patches) * PIXELS
     fitted = fit(network, _some(found, slice(known)))
@@ -110,10 +110,10 @@ def gather(
     parts = []
     try:
         for step in range(patches):
-            drawn, normal = data.draw(1, side, seed=seed, step=step, generator=generator, raw=raw)
-            drawn[:, 0] = (step + 0.5) / patches
+            draws = data.sample_draws(1, side, seed=seed, step=step, generator=generator, raw=raw)
+            data.PATCH("tile", draws.patch).fill_((step + 0.5) / patches)
             with torch.no_grad():
-                batch = data.make(recipe, pictures, drawn, normal)
+                batch = data.make(recipe, pictures, draws)
                 posterior: NormalInverseGamma = network(batch.mosaic)
             parts.append(_pixels(seen.pop(), posterior, batch.target, chooser))
             if progress is not None:
@@ -210,6 +210,5 @@ def _some(samples: Samples, part: slice) -> Samples:
 
 def _recipe(card: weights.Card, noise: Noise | None) -> Recipe:
     """Whole patches with this noise, or that which a model was trained with."""
-    known = {f.name for f in fields(Noise)}
-    noise = noise or Noise(**{name: value for name, value in card.recipe.get("noise", {}).items() if name in known})
+    noise = noise or stored_noise(card.recipe, "the recipe of the model")
     return Recipe(Data(("pictures",)), card.config, noise, optimizer=Optimizer(patch=PATCH, steps=1))

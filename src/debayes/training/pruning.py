@@ -23,8 +23,7 @@ from debayes.system import files
 from debayes.training import data, gradient_centralisation, tiles, validation
 from debayes.training.recipe import Recipe
 
-# A channel is idle if less than this share of its values is above 0: a tenth of what `gradient_centralisation`
-# calls silent.
+# A channel is idle if less than this share of its values is above 0: a tenth of `gradient_centralisation.DEAD`.
 IDLE = 1e-4
 
 # How many patches are looked at at once.
@@ -50,26 +49,29 @@ def prune_file(
     _body(network)  # what cannot be pruned is said now, not after minutes
     if recipe.noise.domain != card.domain:
         raise ValueError(f"{model} was trained in the domain {card.domain!r}: give its recipe, not one of another")
-    sources = [root / name for name in recipe.data.train]
-    store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=recipe.optimizer.seed)
-    judges = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
-    shelf = tiles.Shelf(store, stay=recipe.data.stay, step=0, device=network.device)
+    store = tiles.open_store(recipe, root)
+    val_pictures = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
+    buffer = tiles.TileBuffer(store, steps_per_block=recipe.data.steps_per_block, step=0, device=network.device)
     generator = torch.Generator(network.device)
     stride = network.config.stride
     raw, side, steps = card.domain == "raw", recipe.optimizer.patch // stride * stride, -(-patches // BATCH)
 
     def mosaics() -> Iterable[Tensor]:
         for step in range(steps):
-            drawn = data.draw(BATCH, side, seed=recipe.optimizer.seed, step=step, generator=generator, raw=raw)
-            yield data.make(recipe, shelf.tiles, *drawn).mosaic
+            draws = data.sample_draws(
+                BATCH, side, seed=recipe.optimizer.seed, step=step, generator=generator, raw=raw
+            )
+            yield data.make(recipe, buffer.tiles, draws).mosaic
             if progress is not None:
                 progress((step + 1) / steps)
 
     activity = gradient_centralisation.measure_activity(network, mosaics())
     idle = [share < IDLE for shares in activity.values() for share in shares.tolist()]
     pruned = prune(network, activity)
-    judge = validation.judge_raw if raw else validation.judge
-    before, after = (judge(each, judges) if judges else None for each in (network, pruned))
+    before, after = (
+        validation.validate(each, val_pictures, domain=card.domain) if val_pictures else None
+        for each in (network, pruned)
+    )
     results, notes = card.results, card.notes
     if pruned.config != network.config:
         results = {} if after is None else {"val_psnr": after}
