@@ -358,11 +358,3 @@ def test_precondition_by_patch_is_the_gradient_of_psnr() -> None:
     factor = found.flatten() @ expected.flatten() / expected.square().sum()
     assert factor > 0
     torch.testing.assert_close(found / factor, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
-
-
-def test_decibels_are_minus_psnr() -> None:
-    """The mean of the patches' PSNR as the metric has it, with its sign changed; none is below its level."""
-    target, image = random(3, 3, 12, 12).float(), random(3, 3, 12, 12, seed=1).float()
-    found = variational.decibels(image, target, level=0.0)
-    torch.testing.assert_close(found, -metrics.psnr(image, target).mean())
-    assert float(variational.decibels(target, target, level=0.1)) == pytest.approx(-20)
