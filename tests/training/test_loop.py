@@ -157,7 +157,7 @@ def test_a_batch_that_does_not_divide(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_plateaus_lower_the_rate(pictures: Path, tmp_path: Path) -> None:
-    """A run that cannot learn (its rate is almost zero) is validated every two steps: each validation after the first
+    """A run that cannot learn (its rate is almost zero) is validated every two steps: each validation but the first
     multiplies the rate, down to the floor. The state keeps that."""
     plan = recipe(steps=20, rate=1e-12, floor=3e-13, factor=0.5, plateau=2, warmup=0, average=0.0)
     loop.train(plan, tmp_path / "run", root=pictures, every=0.0)

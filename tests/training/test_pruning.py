@@ -1,4 +1,4 @@
-"""Networks without what does nothing: the same pixels, fewer weights, and files that say so."""
+"""Pruning: the same pixels with fewer weights, and files that say so."""
 
 import json
 from dataclasses import replace
@@ -166,6 +166,6 @@ def test_what_cannot_be_pruned_is_said_and_nothing_written(store: Path) -> None:
         pruning.prune_file(store / "paper.safetensors", target, plan, root=store, patches=8)
     weights.save(untrained(CONFIG), store / "wide.safetensors", weights.Card(CONFIG))
     raw = replace(plan, noise=replace(plan.noise, domain="raw"))
-    with pytest.raises(ValueError, match="domain 'srgb'"):
+    with pytest.raises(ValueError, match="domain 'srgb', the recipe is for 'raw'"):
         pruning.prune_file(store / "wide.safetensors", target, raw, root=store, patches=8)
     assert not target.exists()

@@ -233,7 +233,7 @@ def runs(
     """Compare training runs: a table of where each stands, and a plot of their curves."""
     from debayes.training import curves
 
-    found = curves.read(folder)
+    found = curves.read_logs(folder)
     target = output or folder / "curves.png"
     curves.plot(found, target)
     width = max(len(name) for name in found)

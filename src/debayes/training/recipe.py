@@ -260,7 +260,9 @@ def _check_patch(recipe: Recipe) -> None:
 def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
     """The recipe of a TOML file; `changes` are like "optimizer.minutes=5". Unknown keys are errors."""
     if not path.is_file():
-        what = "is a folder: a TOML file was expected" if path.is_dir() else "does not exist: give a recipe in TOML"
+        what = (
+            "is a folder: a TOML file was expected" if path.is_dir() else "does not exist: there is no such recipe"
+        )
         raise FileNotFoundError(f"{path} {what}")
     try:
         table = tomllib.loads(path.read_text())
