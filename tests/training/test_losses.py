@@ -43,9 +43,9 @@ def test_losses_of_the_image(kind: str, expected: object) -> None:
 def test_negative_psnr_is_the_metric_with_its_sign_changed() -> None:
     """Its mean over the patches; an error of 0 counts as one of the level."""
     posterior, batch = example()
-    found = losses.negative_psnr(posterior.loc, batch.target, level=0.0)
+    by_patch = replace(RECIPE, loss=Loss(kind="mse", by_patch=True, level=0.0))
+    found = losses.batch_loss(by_patch, posterior, batch)
     torch.testing.assert_close(found, -metrics.psnr(posterior.loc, batch.target).mean())
-    assert float(losses.negative_psnr(batch.target, batch.target, level=0.1)) == pytest.approx(-20)
     by_patch = replace(RECIPE, loss=Loss(kind="mse", by_patch=True, level=25.5))
     exact = NormalInverseGamma(batch.target, posterior.count, posterior.concentration, posterior.rate)
     assert float(losses.batch_loss(by_patch, exact, batch)) == pytest.approx(-20)

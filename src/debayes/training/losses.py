@@ -3,7 +3,6 @@
 from math import inf
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from debayes.posterior import variational
@@ -15,7 +14,7 @@ from debayes.training.recipe import Recipe
 def batch_loss(recipe: Recipe, posterior: NormalInverseGamma, batch: Batch) -> Tensor:
     """The loss of a posterior on a batch, as the recipe asks for it."""
     if recipe.loss.kind == "mse" and recipe.loss.by_patch:
-        return negative_psnr(posterior.loc, batch.target, level=recipe.loss.level / 255)
+        return variational.negative_psnr(posterior.loc, batch.target, level=recipe.loss.level / 255)
     if recipe.loss.kind == "mse":
         return (posterior.loc - batch.target).square().mean()
     if recipe.loss.kind == "l1":
@@ -40,11 +39,3 @@ def batch_loss(recipe: Recipe, posterior: NormalInverseGamma, batch: Batch) -> T
             by_patch=recipe.loss.by_patch,
         )
     return -variational.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()
-
-
-def negative_psnr(
-    image: Float[Tensor, "b 3 h w"], target: Float[Tensor, "b 3 h w"], *, level: float
-) -> Float[Tensor, ""]:
-    """The negative mean PSNR of the patches in dB; errors below `level` hardly count."""
-    squared = (image.float() - target).square().mean((1, 2, 3))
-    return 10 * (squared + level**2).log10().mean()
