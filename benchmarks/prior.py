@@ -37,11 +37,11 @@ def main(batch: int = 64, patch: int = 128) -> None:
     device = torch.device("cuda" if cuda else "cpu")
     generator = torch.Generator(device).manual_seed(0)
     tiles = torch.randint(0, 255, (64, 256, 256, 3), dtype=torch.uint8, device=device, generator=generator)
-    draws = data.draw(batch, patch, seed=0, step=0, generator=generator)
+    draws = data.sample_draws(batch, patch, seed=0, step=0, generator=generator)
     network = Network(Config()).to(device)
 
     def make() -> data.Batch:
-        return data.make_batch(tiles, *draws, pictures=Data(train=()), levels=Noise())
+        return data.make_batch(tiles, draws, pictures=Data(train=()), levels=Noise())
 
     def step() -> Tensor:
         made = make()

@@ -17,8 +17,9 @@ import torch
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
-from debayes.training.distributed import Team
-from debayes.training.loop import Progress, train
+from debayes.training.distributed import Processes
+from debayes.training.loop import train
+from debayes.training.progress import Progress
 from debayes.training.recipe import Recipe, read_recipe
 
 WARM, WATCHED = 300, 100
@@ -61,7 +62,7 @@ def main(recipe: Recipe) -> None:
             plan,
             Path(folder) / "run",
             root=Path(folder),
-            team=Team(device=torch.device("cuda" if cuda else "cpu")),
+            processes=Processes(device=torch.device("cuda" if cuda else "cpu")),
             every=1e9,
             report=report,
         )

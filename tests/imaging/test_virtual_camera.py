@@ -10,13 +10,11 @@ from debayes.imaging import cfa, color, virtual_camera
 def shoot(
     value: float, *, size: int = 200, n: int = 1, seed: int = 0, high: float = 0.2, **fixed: float
 ) -> virtual_camera.Shot:
-    """Shots of a grey card; fixed draws by their name."""
+    """Shots of a grey card; draws fixed by their names."""
     generator = torch.Generator().manual_seed(seed)
-    draws = torch.rand(n, virtual_camera.SHOT_DRAWS, generator=generator)
-    draws[:, 12:] = 0.5
-    places = {"exposure": 8, "noise": virtual_camera.NOISE_DRAW, "read": 10, "bits": 11, "black": slice(12, 15)}
-    for name, number in fixed.items():
-        draws[:, places[name]] = number
+    draws = torch.rand(n, virtual_camera.SHOT.width, generator=generator)
+    for name, number in ({"black": 0.5} | fixed).items():
+        virtual_camera.SHOT(name, draws).fill_(number)
     normal = torch.randn(n, 2, size, size, generator=generator)
     return virtual_camera.shoot(torch.full((n, 3, size, size), value), draws, normal, high=high)
 
@@ -113,7 +111,7 @@ def test_body_clips() -> None:
 def test_unusual_light() -> None:
     """Unusual shots have white balances from 0.4 to 4 times that of green, the least of the three being 1, and
     exposures down to -4 stops; a grey card is neutral once balanced, in them as in the others."""
-    draws = torch.rand(4000, virtual_camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    draws = torch.rand(4000, virtual_camera.SHOT.width, generator=torch.Generator().manual_seed(0))
     unusual = torch.arange(4000) < 2000
     shot = virtual_camera.shoot(
         torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, unusual=unusual
@@ -130,7 +128,7 @@ def test_unusual_light() -> None:
 
 def test_levels_of_all_orders_of_magnitude() -> None:
     """With `low`, the median strength is the geometric mean of the lowest and the highest."""
-    draws = torch.rand(4000, virtual_camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    draws = torch.rand(4000, virtual_camera.SHOT.width, generator=torch.Generator().manual_seed(0))
     shot = virtual_camera.shoot(
         torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, low=0.002
     )

@@ -104,6 +104,10 @@ def _explain(error: Exception) -> str | None:
     if isinstance(error, ValueError | FloatingPointError | ModuleNotFoundError):
         return str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
-        cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"
+        cure = (
+            "a smaller optimizer.batch or data.tiles_on_device"
+            if sys.argv[1:2] == ["train"]
+            else "a smaller --tile"
+        )
         return f"there is not enough memory: close other programs, or use {cure}"
     return None

@@ -62,7 +62,7 @@ def blend(
     from debayes.training.blending import blend_file
 
     with progress_bar("judging") as progress:
-        answer = blend_file(models, output, shares=share or (), judges=judge, progress=progress)
+        answer = blend_file(models, output, shares=share or (), val=judge, progress=progress)
     judged = [
         f"{psnr:.3f} dB  {name}" for name, psnr in zip([*models, str(output)], answer["val_psnr"], strict=False)
     ]

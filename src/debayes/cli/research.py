@@ -192,18 +192,18 @@ def train(
     plan = read_recipe(recipe, set_)
     folder = run or Path("runs") / recipe.stem
     with (
-        join(find_device(device)) as team,
+        join(find_device(device)) as processes,
         watch_training(folder, recipe.stem, tensorboard) as report,
         catch_interrupt() as stop,
     ):
         written = run_training(
-            plan, folder, root=data, team=team, resume=resume, every=every, stop=stop, report=report
+            plan, folder, root=data, processes=processes, resume=resume, every=every, stop=stop, report=report
         )
         stopped = stop()
-    if team.leads and stopped:
+    if processes.is_main and stopped:
         typer.echo(f"stopped, and saved: go on with --resume ({folder})", err=True)
         raise typer.Exit(130)
-    if team.leads:
+    if processes.is_main:
         typer.echo(written)
 
 
@@ -228,21 +228,12 @@ def tiles(
     """Make a store of training tiles: cut pictures up and keep the tiles that teach most."""
     from debayes.cli.terminal import progress_bar
     from debayes.formats import pictures as picture_files
-    from debayes.training.tiles import make
+    from debayes.training.store_writer import Selection, make_store
 
     paths = [found for path in pictures for found in (picture_files.find(path) if path.is_dir() else [path])]
     with progress_bar("cutting tiles") as progress:
-        answer = make(
-            paths,
-            output,
-            size=size,
-            downscale=downscale,
-            count=count,
-            hard=hard,
-            quality=quality,
-            licence=licence,
-            progress=progress,
-        )
+        selection = Selection(size=size, downscale=downscale, count=count, hard=hard, quality=quality)
+        answer = make_store(paths, output, selection=selection, licence=licence, progress=progress)
     small = f"; {answer['small']} were too small" if answer["small"] else ""
     show(answer, json_, f"{output}  {answer['tiles']} tiles of {answer['pictures']} pictures{small}")
 
@@ -258,7 +249,7 @@ def runs(
     """Compare training runs: a table of where each stands, and a plot of their curves."""
     from debayes.training import curves
 
-    found = curves.read(folder)
+    found = curves.read_logs(folder)
     target = output or folder / "curves.png"
     curves.plot(found, target)
     width = max(len(name) for name in found)

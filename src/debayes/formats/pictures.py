@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes.formats import ifd
+from debayes.system.errors import DebayesError
 from debayes.system.files import replace
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".npy")
@@ -238,7 +239,7 @@ def decode8(data: bytes) -> NDArray[Any]:
     Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
     with Image.open(BytesIO(data)) as picture:
         if picture.mode not in ("RGB", "RGBA", "P", "CMYK", "YCbCr"):
-            raise ValueError(f"a colour picture was expected, not one of mode {picture.mode}")
+            raise DebayesError(f"a colour picture was expected, not one of mode {picture.mode}")
         return np.asarray(picture.convert("RGB"))
 
 

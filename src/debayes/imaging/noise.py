@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from debayes.imaging.draws import Columns
+
 
 def gaussian(
     mosaic: Float[Tensor, "*batch c h w"], sigma: float | Float[Tensor, "..."], *, generator: torch.Generator
@@ -78,8 +80,11 @@ def brown_gaussian(
     return mosaic + sigma * brown.view(mosaic.shape)
 
 
-# Random numbers that one map of `level_maps` is made of.
-MAP_DRAWS = 16
+# The uniform random numbers of one map of `level_maps`.
+LEVEL_MAP = Columns(
+    hill_y=3, hill_x=3, hill_width=3, angle=1, phase=1, cycles=1, kind=1, first_level=1, second_level=1, is_flat=1
+)
+MAP_DRAWS = LEVEL_MAP.width
 
 
 def level_maps(
@@ -91,8 +96,11 @@ def level_maps(
     non-i.i.d. training noise; the others are one level all over. The expected level is halfway between low and
     high in both kinds. A pure function of the draws, so that a training step can be compiled around it.
     """
-    hill_y, hill_x, hill_width = (draws[:, i : i + 3, None, None] for i in (0, 3, 6))
-    angle, phase, cycles, kind, first, second, flat = (draws[:, i, None, None] for i in range(9, 16))
+    hill_y, hill_x, hill_width = (LEVEL_MAP.as_images(name, draws) for name in ("hill_y", "hill_x", "hill_width"))
+    angle, phase, cycles, kind, first, second, flat = (
+        LEVEL_MAP(name, draws)[:, :, None]
+        for name in ("angle", "phase", "cycles", "kind", "first_level", "second_level", "is_flat")
+    )
     y = torch.linspace(0, 1, height, device=draws.device).view(-1, 1)
     x = torch.linspace(0, 1, width, device=draws.device)
     # bumps: the highest of three Gaussian hills
@@ -110,8 +118,9 @@ def level_maps(
     return (low + (high - low) * share).unsqueeze(1)
 
 
-# Random numbers for the factors of one patch: whether it has any, and one for each photosite of a cell.
-FACTOR_DRAWS = 5
+# The uniform random numbers of `color_factors`: whether a patch has any, and one for each photosite of a cell.
+FACTORS = Columns(differs=1, photosites=4)
+FACTOR_DRAWS = FACTORS.width
 
 
 def color_factors(
@@ -122,9 +131,9 @@ def color_factors(
     Each of the four photosites of a Bayer cell has its own factor, the two greens too: 0.4 to 2.5 times a middle
     one, so that the ratio of any two is at most 6. The largest is at most 1, so that levels stay in their range.
     """
-    exponent = 2.6 * (draws[:, 1:] - 0.5)
+    exponent = 2.6 * (FACTORS("photosites", draws) - 0.5)
     factors = torch.exp2(exponent - exponent.amax(1, keepdim=True).clamp_min(0))
-    factors = torch.where(draws[:, :1] < share, factors, 1.0).view(-1, 1, 2, 2)
+    factors = torch.where(FACTORS("differs", draws) < share, factors, 1.0).view(-1, 1, 2, 2)
     return factors.repeat(1, 1, (height + 1) // 2, (width + 1) // 2)[..., :height, :width]
 
 

@@ -11,14 +11,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from debayes.imaging import cfa, color, noise
+from debayes.imaging.draws import Columns
 from debayes.imaging.noise_profile import Profile
 
-# Random numbers that a shot is made of: filters (6), white balance (2), exposure, noise, read noise, bits, black
-# (3).
-SHOT_DRAWS = 15
-
-# Which of them tells the strength of the noise.
-NOISE_DRAW = 9
+# The uniform random numbers of a shot.
+SHOT = Columns(filters=6, white_balance=2, exposure=1, noise=1, read_noise=1, bits=1, black=3)
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def shoot(
     low: float = 0.0,
     unusual: Bool[Tensor, " b"] | None = None,
 ) -> Shot:
-    """Raws of sRGB pictures, each by a camera of its own; a pure function of uniform and normal random numbers.
+    """Raws of sRGB pictures, each by a camera of its own; a pure function of uniform (`SHOT`) and normal draws.
 
     `high` is the strongest photon noise, as it is at white after a square root: half the root of the gain. With
     `low` 0 it is the square of a uniform number times `high`; otherwise all its orders of magnitude from `low` to
@@ -54,11 +51,13 @@ def shoot(
     and exposures from -4 to 1 stops; the others those of daylight to tungsten, and -2 to 1 stops.
     """
     b = len(picture)
-    filters, balance = draws[:, :6], draws[:, 6:8]
-    exposure, level, read, bits, black = (draws[:, i : i + n, None, None] for i, n in _LATER)
+    balance = SHOT("white_balance", draws)
+    exposure, level, read, bits, black = (
+        SHOT.as_images(name, draws) for name in ("exposure", "noise", "read_noise", "bits", "black")
+    )
     # filters: each colour takes up to 40 % of its light from either of the two others
     mix = torch.zeros(b, 3, 3, device=picture.device)
-    mix[:, *_OTHERS] = 0.4 * filters
+    mix[:, *_OTHERS] = 0.4 * SHOT("filters", draws)
     mix = mix + torch.diag_embed(1 - mix.sum(2))
     linear = torch.einsum("bij,bjhw->bihw", mix, color.decode_srgb(picture))
     gains = torch.stack((1.2 + 1.6 * balance[:, 0], torch.ones_like(balance[:, 0]), 1.1 + 1.5 * balance[:, 1]), 1)
@@ -87,9 +86,6 @@ def shoot(
     # a photosite is full whatever the noise of the light that it could not take: clipped last, as in a camera
     return Shot(light.clamp_max(1), mosaic.clamp_max(1), gains, gain, floor)
 
-
-# Where the later numbers begin, and how many they are.
-_LATER = ((8, 1), (9, 1), (10, 1), (11, 1), (12, 3))
 
 # Rows and columns beside the diagonal of a 3x3 matrix.
 _OTHERS = ([0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1])
