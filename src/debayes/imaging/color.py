@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from debayes.system.errors import DebayesError
+
 # Linear RGB to XYZ, both of a D65 white: sRGB (IEC 61966-2-1) and Display P3.
 XYZ_FROM_SRGB = torch.tensor(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]],
@@ -34,14 +36,19 @@ def decode_srgb(encoded: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(encoded <= 0.04045, encoded / 12.92, curved)
 
 
+def check_space(space: str) -> None:
+    """Raise if a colour space is not one of `SPACES`."""
+    if space not in SPACES:
+        raise DebayesError(f"the colour space is one of {', '.join(SPACES)}, not {space!r}")
+
+
 def from_camera(matrix: Float[Tensor, "3 3"], space: str = "srgb") -> Float[Tensor, "3 3"]:
     """White-balanced camera colours to a linear space: white goes to white.
 
     `matrix` is XYZ to camera. Its rows are scaled so that the space's white is (1, 1, 1) in the camera too, as
     white balance makes it, and the whole is inverted.
     """
-    if space not in SPACES:
-        raise ValueError(f"the colour space is one of {', '.join(SPACES)}, not {space!r}")
+    check_space(space)
     seen = matrix.double() @ SPACES[space]
     inverse: Tensor = torch.linalg.inv(seen / seen.sum(1, keepdim=True))
     return inverse.float()

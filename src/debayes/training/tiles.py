@@ -153,7 +153,8 @@ def make(
             hardest = order[: round(hard * count)]
             others = draw.permutation(order[len(hardest) :])[: count - len(hardest)].tolist()
             tiles = [tiles[i] for i in sorted(hardest + others)]
-        return name, [picture_files.encode8(tile, quality) for tile in tiles]
+        jpegs = partial(picture_files.encode_jpeg8, quality=quality)
+        return name, list(map(picture_files.encode_png8 if quality == 100 else jpegs, tiles))
 
     paths = list(dict.fromkeys(path.resolve() for path in pictures))
     names: set[str] = set()
