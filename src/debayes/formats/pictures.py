@@ -356,6 +356,7 @@ def _open(data: bytes) -> "Image.Image":
     """A picture opened by the first of Pillow's formats that accepts its first bytes, whatever its size.
 
     `Image.open` rejects large photographs unless `Image.MAX_IMAGE_PIXELS` is changed, which is the host program's.
+    Of WebP, whose decoder checks that itself, Pillow's limit of 179 megapixels is kept.
     """
     from PIL import Image, UnidentifiedImageError
 
