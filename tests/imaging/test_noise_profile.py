@@ -57,7 +57,7 @@ def test_estimate_of_a_textured_raw(pattern: str) -> None:
 
 def test_directions_are_orthonormal_and_blind_to_plain_colours() -> None:
     """So details of white noise are independent and have its variance, and a plain area of any colour has none."""
-    directions = noise_profile._directions().flatten(1).double()
+    directions = noise_profile._filters().flatten(1).double()
     torch.testing.assert_close(directions @ directions.T, torch.eye(len(directions)).double(), rtol=0, atol=1e-6)
     plain = cfa.masks("RGGB", noise_profile.WINDOW, noise_profile.WINDOW).flatten(1).double()
     assert float((directions @ plain.T).abs().max()) < 1e-5
@@ -99,7 +99,7 @@ def test_all_that_is_no_rougher_than_noise_speaks() -> None:
         assert float(chosen.detail.square().mean()) == pytest.approx(0.02**2, rel=0.1)
         smooth = level.texture < 1.5 * 0.02**2
         assert len(chosen.texture) > 0.3 * int(smooth.sum())
-        assert chosen.detail.numel() > noise_profile.FEWEST
+        assert chosen.detail.numel() > noise_profile.FEWEST_DETAILS
     found, few = noise_profile.estimate(mosaic), noise_profile.estimate(mosaic, blocks=50)
     assert abs(float(found.variance(torch.tensor(0.5))) / 0.02**2 - 1) < 0.05
     assert abs(float(few.variance(torch.tensor(0.5))) / 0.02**2 - 1) > 0.05

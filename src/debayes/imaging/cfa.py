@@ -155,6 +155,14 @@ def mosaic(image: Float[Tensor, "*batch 3 h w"], pattern: str | Pattern = "RGGB"
     return torch.where(mask, image, 0).sum(-3, keepdim=True)
 
 
+def whole_cells(
+    image: Float[Tensor, "*batch c h w"], pattern: str | Pattern = "RGGB"
+) -> Float[Tensor, "*batch c H W"]:
+    """The image without the last rows and columns that fill no whole cell."""
+    p = Pattern.of(pattern).period
+    return image[..., : image.shape[-2] // p * p, : image.shape[-1] // p * p]
+
+
 def pack(
     mosaic: Float[Tensor, "*batch 1 h w"], period: int = 2
 ) -> Float[Tensor, "*batch {period**2} h//{period} w//{period}"]:

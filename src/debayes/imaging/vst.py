@@ -1,4 +1,4 @@
-"""The variance-stabilising transform between linear camera values and the domain of the raw networks, and its inverse.
+"""The variance-stabilising transform of linear camera values, which the raw networks see, and its inverse.
 
 Linear values, white-balanced so that neutral has equal colours and the smallest gain is 1, go through one curve for
 all colours: a square root with an offset, the generalised Anscombe transform (Starck et al. 1998), scaled so that 0
