@@ -70,13 +70,13 @@ def test_the_curve() -> None:
     assert (np.abs(rounded - counts)[::97] <= nearest + 1).all()
     steps = np.diff(dng.LINEAR.astype(float), append=65535 + 33)[dng.STEP] / 65535
     assert (steps[1000:] ** 2 / 12 < 1e-3 * counts[1000:] / 65535 / 30_000).all()
-    assert abs((rounded - counts)[20_000:50_000].mean()) < 0.1  # no brightness of its own
+    assert abs((rounded - counts)[20_000:50_000].mean()) < 0.1  # brightness is unchanged
 
 
 def test_structure(tmp_path: Path) -> None:
     """What DNG 1.4 asks for: versions, levels of three colours, tiles and no strips, the image below a preview.
 
-    A reader's traps: levels beside the preview, singular matrices, both strips and tiles.
+    Readers fail on levels beside the preview, singular matrices, and both strips and tiles.
     """
     path = tmp_path / "a.dng"
     turned = shot(600, 700, orientation=6, exposure=0.5, crop=(2, 4, 590, 690))

@@ -128,7 +128,7 @@ def bad(path: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("color.png", r"a mosaic \(height x width\) was expected, not 4 x 4 x 3.*simulate"),
         ("photo.jpg", "lossy compression has destroyed the mosaic"),
@@ -146,9 +146,9 @@ def bad(path: Path) -> dict[str, Path]:
         ("notes.txt", r"\.txt is not one of"),
     ],
 )
-def test_what_is_no_mosaic(tmp_path: Path, name: str, sentence: str) -> None:
+def test_what_is_no_mosaic(tmp_path: Path, name: str, message: str) -> None:
     """Each is rejected with one line that names the file."""
-    with pytest.raises((ValueError, OSError), match=sentence) as caught:
+    with pytest.raises((ValueError, OSError), match=message) as caught:
         pictures.read_mosaic(bad(tmp_path)[name])
     assert name in str(caught.value) or name == "folder"
     assert "\n" not in str(caught.value)
@@ -171,7 +171,7 @@ def test_an_unknown_ending_is_an_error(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("quality", [1, 95, 100])
 def test_a_jpeg_is_a_jpeg(tmp_path: Path, quality: int) -> None:
-    """Whatever the quality, and the better the larger; a PNG has a function of its own."""
+    """Whatever the quality, and the better the larger; PNGs have another function."""
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
     pictures.encode(tmp_path / "a.jpg", pixels, quality=quality)
     with Image.open(tmp_path / "a.jpg") as picture:

@@ -41,7 +41,7 @@ def patch(path: Path, tag: int, change: object) -> Path:
 
 
 def test_path_and_bytes(tmp_path: Path) -> None:
-    """A path, its text and the bytes of the file are read alike."""
+    """A path, its text and the bytes of the file give the same raw."""
     path = write(tmp_path / "a.dng")
     first, second, third = raw.read(path), raw.read(str(path)), raw.read(path.read_bytes())
     assert torch.equal(first.mosaic, second.mosaic) and torch.equal(first.mosaic, third.mosaic)
@@ -76,7 +76,7 @@ def test_masked_photosites_tell_the_floor(tmp_path: Path) -> None:
 
 
 def test_masked_photosites_that_say_nothing(tmp_path: Path) -> None:
-    """Those that are cut off at black, all alike, or beyond the end of the picture are not asked."""
+    """Those that are clipped at black, all equal, or outside the sensor are not used."""
     noise = np.random.default_rng(1).normal(512, 9, (80, 112)).round()
     assert raw.read(masked(tmp_path, noise.clip(512).astype(np.uint16))).floor is None
     assert raw.read(masked(tmp_path, np.full((80, 112), 512, np.uint16))).floor is None
@@ -86,7 +86,7 @@ def test_masked_photosites_that_say_nothing(tmp_path: Path) -> None:
 
 
 def test_levels_can_be_replaced(tmp_path: Path) -> None:
-    """A wrong black tag is no end: the levels can be given."""
+    """The levels can be given if the file's tags are wrong."""
     shot = raw.read(write(tmp_path / "a.dng"), black=600, white=1400)
     assert float(shot.mosaic.mean()) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="white level"):
@@ -111,7 +111,7 @@ def test_missing_white_balance(tmp_path: Path) -> None:
 
 
 def test_wrong_pattern(tmp_path: Path) -> None:
-    """Greens that differ where red and blue do not speak of a wrong pattern; it can be given."""
+    """Greens that differ where red and blue do not mean a wrong pattern; the right one can be given."""
     counts = np.full((32, 32), 3000, np.uint16)
     counts[::2, 1::2], counts[1::2, ::2] = 2000, 4000
     shot = raw.read(write(tmp_path / "a.dng", counts))
@@ -192,8 +192,8 @@ def test_unknown_is_unknown(tmp_path: Path) -> None:
     assert raw.read(write(tmp_path / "a.dng", seconds=None, aperture=None)).seconds is None
 
 
-def test_singular_matrix_is_refused(tmp_path: Path) -> None:
-    """A colour matrix of zeros, which new cameras have had, is refused: nothing could be said of colour."""
+def test_singular_matrix_is_rejected(tmp_path: Path) -> None:
+    """A colour matrix of zeros, which new cameras have had, is rejected: the colours would be unknown."""
     path = patch(write(tmp_path / "a.dng"), 50721, (0, 1) * 9)
     with pytest.raises(ValueError, match=r"a\.dng: its colour matrix is zero or singular"):
         raw.read(path)
@@ -232,7 +232,7 @@ def test_facts(tmp_path: Path) -> None:
     assert shot.seconds == pytest.approx(1 / 60) and shot.aperture == pytest.approx(2.8)
 
 
-def test_linear_dng_is_refused(tmp_path: Path) -> None:
+def test_linear_dng_is_rejected(tmp_path: Path) -> None:
     """What has been developed before has no mosaic."""
     shot = Raw(torch.zeros(1, 40, 40), "RGGB", (2.0, 1.0, 1.5), color.SRGB_FROM_XYZ.float())
     dng.write(tmp_path / "a.dng", np.zeros((40, 40, 3), np.uint16), shot, preview=PREVIEW)
@@ -250,7 +250,7 @@ def test_linear_dng_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_no_raw(tmp_path: Path, content: bytes, words: str) -> None:
-    """What is no raw is named in one sentence."""
+    """A file that is no raw is rejected by its name."""
     (tmp_path / "a.nef").write_bytes(content)
     with pytest.raises(ValueError, match=rf"a\.nef.*{words}"):
         raw.read(tmp_path / "a.nef")
@@ -279,8 +279,8 @@ def test_missing(tmp_path: Path) -> None:
         raw.read(tmp_path)
 
 
-def test_damaged_files_end_in_a_sentence(tmp_path: Path) -> None:
-    """Two hundred damaged files: each is read or refused, none crashes or hangs."""
+def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
+    """Two hundred damaged files: each is read or rejected, none crashes or hangs."""
     counts = np.random.default_rng(0).integers(500, 16000, (48, 64)).astype(np.uint16)
     whole = write(tmp_path / "a.dng", counts).read_bytes()
     rng = np.random.default_rng(1)

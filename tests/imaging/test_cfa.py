@@ -184,7 +184,7 @@ def test_pad_commutes_with_mosaic(pattern: str, height: int, width: int, top: in
 
 
 def test_one_photosite_cannot_be_continued() -> None:
-    """A single row has no neighbour to reflect: a sentence says what is needed."""
+    """A single row has no neighbour to reflect: the error says what is needed."""
     with pytest.raises(ValueError, match="at least 2x2 photosites"):
         cfa.interpolate(torch.zeros(1, 1, 1, 6))
 
@@ -203,7 +203,7 @@ def test_shift_is_the_pattern_of_a_crop(
 @given(patterns, sizes, sizes, seeds)
 @laws
 def test_align_gives_rggb(pattern: str, height: int, width: int, seed: int) -> None:
-    """An aligned mosaic is the RGGB mosaic of the continued image, and holds the given one at the red offset."""
+    """An aligned mosaic is the RGGB mosaic of the continued image, and contains the given one at the red offset."""
     image = random(1, 3, height, width, seed=seed)
     mosaic = cfa.mosaic(image, pattern)
     top, left = cfa.red_offset(pattern)

@@ -34,7 +34,7 @@ def test_estimate_finds_photon_and_read_noise(gain: float, sigma: float, pattern
 
 @pytest.mark.parametrize("sigma", [5.0, 20.0])
 def test_estimate_on_a_photograph(sigma: float) -> None:
-    """Gaussian noise has no gain to speak of, and its level is found to 10 % on a real picture."""
+    """The level of Gaussian noise is found to 10 % on a real picture."""
     mosaic = cfa.mosaic(scenes.photograph("chelsea")[:, :300, :450])
     found = noise_profile.estimate(noise.gaussian(mosaic, sigma / 255, generator=seeded(1)))
     level = 255 * found.variance(mosaic).mean().sqrt()
@@ -85,9 +85,9 @@ def test_estimate_of_one_level_is_a_floor() -> None:
     assert found.gain == 0 and found.floor == pytest.approx(0.04**2, rel=0.05)
 
 
-def test_all_that_is_no_rougher_than_noise_speaks() -> None:
+def test_all_windows_no_rougher_than_noise_are_used() -> None:
     """Of a picture that is plain in one half and texture in the other, most plain blocks are chosen and hardly any
-    textured one; so its level is found better than from the few that are smoothest."""
+    textured one; so the estimate is better than from the few smoothest."""
     plain = noise.gaussian(torch.full((1, 512, 512), 0.5), 0.02, generator=seeded(7))
     rough = noise.gaussian(plain[..., :256], 0.1, generator=seeded(8))
     mosaic = torch.cat((rough, plain[..., 256:]), 2)
@@ -114,7 +114,7 @@ def test_estimate_without_noise_is_nothing() -> None:
 
 
 def test_estimate_takes_small_and_odd_mosaics() -> None:
-    """Anything from 8x8 gives a profile that is no less than 0; below there is a sentence."""
+    """Any mosaic from 8x8 gives a profile of no negative numbers; smaller ones are rejected."""
     for height, width in ((8, 8), (9, 31), (33, 16), (17, 16)):
         for pattern in (None, "BGGR"):
             found = noise_profile.estimate(torch.rand(1, height, width, generator=seeded(4)), pattern)
