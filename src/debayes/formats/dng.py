@@ -293,6 +293,6 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
             part = np.pad(part, missing, mode="edge")
         return coder.encode(part)
 
-    # NumPy releases the interpreter lock while it works on a tile
+    # NumPy does not hold the interpreter while it works on a tile
     with malloc.keep(), ThreadPoolExecutor(cores.count()) as threads:
         yield from threads.map(encode, product(range(0, height, rows), range(0, width, columns)))
