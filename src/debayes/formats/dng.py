@@ -108,7 +108,7 @@ def draft(
     left: Profile | None = None,
     software: str = "debayes",
 ) -> Draft:
-    """The same linear DNG in memory, without what only exiftool can copy."""
+    """The same linear DNG in memory, without what exiftool alone could copy."""
     height, width = picture.shape[:2]
     below = _Tags([])
     below.numbers(50712, "H", LINEAR.tolist())
@@ -120,7 +120,7 @@ def draft(
     below.numbers(50829, "I", (0, 0, height, width))
     below.fractions(50718, "I", (1.0, 1.0))
     below.fractions(50780, "I", (1.0,))  # BestQualityScale
-    drafted = Draft(picture.nbytes * 5 // 8)  # enough for most
+    drafted = Draft(picture.nbytes * 5 // 8)  # more than most take
     shape = (height, width, 3)
     _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
     return drafted

@@ -92,7 +92,7 @@ def shoot(
 # Where the later numbers begin, and how many they are.
 _LATER = ((8, 1), (9, 1), (10, 1), (11, 1), (12, 3))
 
-# Rows and columns of the off-diagonal elements of a 3x3 matrix.
+# Rows and columns beside the diagonal of a 3x3 matrix.
 _OTHERS = ([0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1])
 
 
