@@ -89,7 +89,7 @@ def read_mosaic(path: Path, *, black: float = 0.0, white: float | None = None) -
     if min(array.shape) < 2:
         raise DebayesError(f"{path}: a mosaic has at least 2x2 photosites, not {_shape(array)}")
     if white is None and array.dtype.kind != "f" and array.dtype not in (np.uint8, np.uint16):
-        raise DebayesError(f"{path} holds {array.dtype} numbers: give the one that is white (--white)")
+        raise DebayesError(f"{path} holds {array.dtype} numbers: say with --white which of them is white")
     white = _white(array) if white is None else white
     if not -np.inf < black < white < np.inf:
         raise DebayesError(f"the white level ({white:g}) must be above the black level ({black:g}), both finite")
