@@ -42,14 +42,14 @@ def test_grey_is_neutral_after_white_balance() -> None:
 
 
 def test_white_clips() -> None:
-    """A blown card is 1 in all colours before white balance, noisy or not."""
+    """A saturated card is 1 in all colours before white balance, noisy or not."""
     shot = shoot(1.0, n=5, size=8, exposure=1.0, noise=0.0)
     assert bool((shot.clean[:, 1] == 1).all()) and float(shot.mosaic.max()) == 1
     assert float(shoot(1.0, n=5, exposure=1.0, noise=0.8).mosaic.max()) == 1
 
 
-def test_full_photosites_are_alike() -> None:
-    """What is far above white fills a photosite whatever its noise: there is none in what the sensor gives."""
+def test_saturated_photosites_have_no_noise() -> None:
+    """Light far above white saturates a photosite whatever its noise, so the mosaic has none there."""
     shot = shoot(1.0, exposure=1.0, noise=0.3)
     green = cfa.pack(shot.mosaic)[:, 1:3]
     assert bool((green == 1).all()) and bool((shot.clean[:, 1] == 1).all())
@@ -89,7 +89,7 @@ def test_body_profile_is_its_noise() -> None:
 
 
 def test_body_colors() -> None:
-    """The matrix and the white balance that the DNG tells give the picture back."""
+    """The matrix and the white balance that are stored in the DNG give the picture back."""
     body = virtual_camera.Body()
     picture = torch.tensor([0.7, 0.4, 0.2]).view(3, 1, 1)
     balanced = body.expose(picture) * torch.tensor(body.gains).view(3, 1, 1)

@@ -65,7 +65,7 @@ def evaluate(
     if json_ is not None and json_ == csv:
         raise ValueError(f"{json_} cannot hold both the JSON and the CSV: give two files")
     sigma = list(dict.fromkeys(sigma))
-    patterns = [cfa.check_pattern(name.upper()) for name in pattern]
+    patterns: list[str] = [cfa.check_pattern(name.upper()) for name in pattern]
     places = {name: _data_folder(name) for name in data}
     given = {name: msr.pairs(root)[:limit] for name, place in places.items() if (root := msr.locate(place))}
     folders = {name: picture_files.find(place)[:limit] for name, place in places.items() if name not in given}

@@ -1,9 +1,9 @@
-"""Noise for simulated mosaics: what the networks train on, and what they were not trained on.
+"""Noise for simulated mosaics: the kinds that the networks are trained on, and others.
 
-Every function takes a mosaic (or image) with 0 = black and 1 = white and returns it noisy, never clipped.
+Every function takes a mosaic (or image) with 0 = black and 1 = white and returns it with noise, never clipped.
 Levels are standard deviations on that scale: sigma 10 of the literature is 10 / 255.
 Random numbers are drawn on the generator's device and then moved, so that a CPU generator gives the same noise
-whatever device the mosaic is on; a CUDA generator is faster and gives its own.
+whatever device the mosaic is on; a CUDA generator is faster and gives different noise.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.imaging.draws import Columns
+from debayes.system.errors import DebayesError
 
 
 def gaussian(
@@ -49,12 +50,12 @@ def poisson_gaussian(
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with photon and read noise: variance = gain * mosaic + sigma².
 
-    `gain` is what one photon adds to the signal (the S of DNG's NoiseProfile, whose O is sigma²); the default is
-    sigma 8/255 at middle grey. Values below black attract no photons.
+    `gain` is what one photon adds to the signal (S in DNG's NoiseProfile, where O is sigma²); the default is sigma
+    8/255 at middle grey. Values below black have no photon noise.
     """
     check_sigma(sigma)
     if not gain > 0:
-        raise ValueError(f"the gain of Poisson noise must be above 0, not {gain}")
+        raise DebayesError(f"the gain of Poisson noise must be above 0, not {gain}")
     photons = torch.poisson((mosaic.clamp_min(0) / gain).to(generator.device), generator=generator)
     return gain * photons.to(mosaic.device) + mosaic.clamp_max(0) + sigma * _normal(mosaic, generator)
 
@@ -68,13 +69,13 @@ def brown_gaussian(
     """
     check_sigma(sigma)
     if not radius > 0:
-        raise ValueError(f"the correlation radius of brown noise must be above 0, not {radius}")
+        raise DebayesError(f"the correlation radius of brown noise must be above 0, not {radius}")
     reach = int(4 * radius + 0.5)
     *batch, height, width = mosaic.shape
     white = _normal(mosaic.new_empty(*batch, height + 2 * reach, width + 2 * reach), generator)
     taps = torch.arange(-reach, reach + 1, dtype=mosaic.dtype, device=mosaic.device)
     kernel = torch.exp(-0.5 * (taps / radius).square())
-    kernel /= kernel.square().sum().sqrt()  # unit variance is kept by a kernel of unit energy, not unit sum
+    kernel /= kernel.square().sum().sqrt()  # unit energy, not unit sum, keeps the variance
     flat = white.view(-1, 1, height + 2 * reach, width + 2 * reach)
     brown = F.conv2d(F.conv2d(flat, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))
     return mosaic + sigma * brown.view(mosaic.shape)
@@ -137,7 +138,7 @@ def color_factors(
     return factors.repeat(1, 1, (height + 1) // 2, (width + 1) // 2)[..., :height, :width]
 
 
-# What `simulate --noise` and the evaluation of out-of-distribution noise offer: (mosaic, sigma, generator=...)
+# The kinds of `simulate --noise` and of the evaluation on other noise: functions (mosaic, sigma, generator=...).
 KINDS: dict[str, Callable[..., Tensor]] = {
     "gaussian": gaussian,
     "varying": varying_gaussian,
@@ -148,9 +149,9 @@ KINDS: dict[str, Callable[..., Tensor]] = {
 
 
 def check_sigma(sigma: float | Tensor) -> None:
-    """Raise if a noise level, in any unit, is negative, infinite or no number; maps are not looked into."""
+    """Raise if a noise level, in any unit, is negative, infinite or NaN; the values of maps are not checked."""
     if not isinstance(sigma, Tensor) and not 0 <= sigma < inf:
-        raise ValueError(f"the noise level sigma must be 0 or more, not {sigma:g}")
+        raise DebayesError(f"the noise level sigma must be 0 or more, not {sigma:g}")
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -71,7 +71,9 @@ class Selection:
         tiles = list(cut(picture_files.shrink8(decode(str(path), lambda: data), self.downscale), self.size))
         if self.count and len(tiles) > self.count:
             tiles = self._chosen(tiles, np.random.default_rng(int(name, 16)))
-        return name, [picture_files.encode8(tile, self.quality) for tile in tiles]
+        if self.quality == 100:
+            return name, [picture_files.encode_png8(tile) for tile in tiles]
+        return name, [picture_files.encode_jpeg8(tile, self.quality) for tile in tiles]
 
     def _chosen(self, tiles: list[NDArray[Any]], random: np.random.Generator) -> list[NDArray[Any]]:
         order = torch.argsort(hardness(torch.from_numpy(np.stack(tiles))), descending=True).tolist()
