@@ -69,7 +69,7 @@ tail = 8
 tail_blocks = 0
 
 [noise]
-by_color = 0.3
+high = 20.0
 
 [loss]
 count = 100.0
