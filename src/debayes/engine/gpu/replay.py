@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from debayes.engine import graph
-from debayes.engine.fusion import WIDEST, Block, Joined, has_kernel, join
+from debayes.engine.fusion import WIDEST, Block, FusedSum, fuse, gpu_rules, has_kernel, inputs_of
 from debayes.engine.gpu import hopper
-from debayes.engine.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
+from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle, Sum
 from debayes.imaging import cfa
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
@@ -115,7 +114,7 @@ def build(
 
     What is not `ended` gives those products, which `ending` makes an image of.
     """
-    todo = join(steps.steps, own=own, blocks=blocks)
+    todo = fuse(steps, gpu_rules(own, blocks))
     (output,) = steps.outputs
     plain = [s for s in steps.steps if isinstance(s, Convolution) and not s.rectified] if merged else []
     split = {s.output for s in plain[-1:] if _splits(s)}
@@ -130,10 +129,10 @@ def build(
             filters = torch.stack([hopper.arrange(by_tap(each.weight)) for each in both]).to(dtype)
             arrays[step.output] = (filters, torch.stack([each.bias for each in both]).float())
             continue
-        convolution = step.convolution if isinstance(step, Joined) else step
+        convolution = step.convolution if isinstance(step, FusedSum) else step
         if isinstance(convolution, Convolution):
             weight, bias = convolution.weight, convolution.bias
-            if convolution.output in alone or (isinstance(step, Joined) and not step.rectified):
+            if convolution.output in alone or (isinstance(step, FusedSum) and not step.rectified):
                 arrays[convolution.output] = (by_tap(weight).to(dtype), bias.to(dtype))
                 continue
             if convolution.output in split:
@@ -145,7 +144,7 @@ def build(
                 weight, bias = F.pad(weight, (0, 0, 0, 0, 0, 0, 0, lack)), F.pad(bias, (0, lack))
             layout = torch.channels_last
             arrays[convolution.output] = (weight.to(dtype).contiguous(memory_format=layout), bias.to(dtype))
-    last = {name: i for i, step in enumerate(todo) for name in _inputs(step)}
+    last = {name: i for i, step in enumerate(todo) for name in inputs_of(step)}
     sizes = {s.output: len(s.bias) for s in steps.steps if isinstance(s, Convolution)}
 
     def convolve(step: Convolution, x: Tensor) -> Tensor:
@@ -175,7 +174,7 @@ def build(
             for name, value in zip(steps.inputs, inputs, strict=True)
         }
         for i, step in enumerate(todo):
-            if isinstance(step, Joined):
+            if isinstance(step, FusedSum):
                 weight, bias = arrays[step.convolution.output]
                 x, other = values[step.convolution.input], values[step.other]
                 if step.rectified:
@@ -201,7 +200,7 @@ def build(
             else:
                 result = torch.cat([values[name] for name in step.inputs], 1)
             values[step.output] = result
-            for name in _inputs(step):
+            for name in inputs_of(step):
                 if last[name] == i:
                     values.pop(name, None)
         return values[output]
@@ -287,12 +286,6 @@ def _only_pads(step: Convolution) -> bool:
     """Whether all that a convolution does is to give channels of zeros beside its input."""
     same = torch.eye(*step.weight.shape[:2])[:, :, None, None]
     return step.stride == 1 and torch.equal(step.weight.cpu(), same) and not step.bias.any()
-
-
-def _inputs(step: Step | Joined | Block) -> tuple[str, ...]:
-    if isinstance(step, Block):
-        return (step.first.input,)
-    return (step.convolution.input, step.other) if isinstance(step, Joined) else graph.inputs_of(step)
 
 
 def by_tap(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "9 i o"]:
