@@ -31,7 +31,7 @@ def export_file(model: str | Path, target: Path, kind: str, *, image: bool = Fal
             raise ModuleNotFoundError(f'exporting to {kind} needs {module}: pip install "debayes[{needed[-1]}]"')
     for path in (target, target.with_suffix(".bin")) if kind == "ncnn" else (target,):
         check_target(path)
-    network = load(model).beheaded() if image else load(model)
+    network = load(model).mean_only() if image else load(model)
     if kind == "onnx":
         notes = describe(model)
         if image:

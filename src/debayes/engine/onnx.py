@@ -32,7 +32,7 @@ def compare_onnx(network: Network, model: bytes) -> float:
         with torch.inference_mode():
             right = network(mosaic)
         pairs = [(torch.from_numpy(arrays[0]), right.mean)]
-        if network.has_heads:
+        if network.has_posterior:
             found = NormalInverseGamma(*map(torch.from_numpy, arrays))
             pairs += [
                 (found.noise_variance.sqrt(), right.noise_variance.sqrt()),
@@ -109,19 +109,19 @@ def build_onnx(network: Network, notes: dict[str, str], *, bare: bool = False) -
 
     # The heads, as in `Network.posterior`.
     (maps,) = steps.outputs
-    given: tuple[str, ...] = MAPS if network.has_heads else MAPS[:1]
-    if network.has_heads:
+    given: tuple[str, ...] = MAPS if network.has_posterior else MAPS[:1]
+    if network.has_posterior:
         parts = ["residual", "count_map", "concentration_map", "variance_map"]
         nodes.append(helper.make_node("Split", [maps], parts, name="heads", axis=1, num_outputs=4))
         given = ("loc", *parts[1:]) if bare else MAPS
-    if network.has_heads and not bare:
+    if network.has_posterior and not bare:
         config = network.config
         head("count_map", "count", ONE, config.count, FLOOR)
         head("concentration_map", "concentration", ONE, config.concentration - 2, 2 + FLOOR)
         head("variance_map", "variance", START, 1.0, VARIANCE_FLOOR)
         less = add("Sub", ["concentration", constant("one", 1.0)], "concentration_less_one")
         add("Mul", ["variance", less], "rate")
-    add("Add", [base, "residual" if network.has_heads else maps], "loc")
+    add("Add", [base, "residual" if network.has_posterior else maps], "loc")
 
     mosaic = helper.make_tensor_value_info("mosaic", TensorProto.FLOAT, ["batch", 1, "height", "width"])
     outputs = [
