@@ -2,8 +2,8 @@
 
 `fuse` applies rules to a graph, one after the other. A rule looks at one step and at the steps before it, and
 either keeps the step or gives a fused one and the steps that are absorbed into it. `gpu_rules` are for `gpu.replay`
-(a convolution with the sum behind it, residual blocks), `CHAINS` for `winograd` (chains of 3x3 convolutions); `build`
-runs a graph with those chains.
+(a convolution with the sum behind it, residual blocks), `CHAINS` for `winograd` (chains of 3x3 convolutions);
+`build` runs a graph with those chains.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from torch import Tensor
 from debayes.engine import graph, winograd
 from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle, Step, Sum
 
-# Channels of convolutions for which `triton_kernels` is used. With more, cuDNN is faster, unless a sum follows, which
-# would cost cuDNN another pass.
+# Channels of convolutions for which `triton_kernels` is used. With more, cuDNN is faster, unless a sum follows,
+# which would cost cuDNN another pass.
 NARROWEST, WIDEST = 16, 32
 
 # The most convolutions of a chain. Each but the last adds a column on either side of a strip.

@@ -131,17 +131,19 @@ def build_onnx(network: Network, notes: dict[str, str], *, bare: bool = False) -
 
 
 def _write_input(writer: _Writer) -> tuple[str, dict[str, str]]:
-    """From the mosaic to its interpolation, and to what the body takes: packed planes and interpolation, centred."""
+    """From the mosaic to its interpolation and the inputs of the body: packed planes and interpolation, centred."""
     pack = torch.eye(4).view(4, 1, 2, 2)
     half = writer.constant("half", 0.5)
     planes = writer.convolve("mosaic", "packed", pack, None, 2)
-    around = writer.constant("around", [0, 0, 2, 2, 0, 0, 2, 2], np.int64)  # reflecting two keeps a border's colours
+    # Reflecting two photosites keeps the colours of the border.
+    around = writer.constant("around", [0, 0, 2, 2, 0, 0, 2, 2], np.int64)
     reflected = writer.add("Pad", ["mosaic", around], "reflected", mode="reflect")
     wide = writer.convolve(reflected, "packed_wide", pack, None, 2)
-    base = writer.shuffle(
-        writer.convolve(wide, "interpolation", cfa.interpolation_kernel("RGGB"), None), "base"
-    )
-    centred = {"planes": writer.add("Sub", [planes, half], "planes"), "base": writer.add("Sub", [base, half], "centred")}
+    base = writer.shuffle(writer.convolve(wide, "interpolation", cfa.interpolation_kernel("RGGB"), None), "base")
+    centred = {
+        "planes": writer.add("Sub", [planes, half], "planes"),
+        "base": writer.add("Sub", [base, half], "centred"),
+    }
     return base, centred
 
 
@@ -165,7 +167,8 @@ def _write_steps(writer: _Writer, steps: Graph, inputs: dict[str, str]) -> None:
         elif isinstance(step, Rectifier):
             writer.add("Relu", names([step.input]), step.output)
         else:
-            writer.shuffle(*names([step.input]), step.output)
+            (source,) = names([step.input])
+            writer.shuffle(source, step.output)
 
 
 def _write_heads(writer: _Writer, config: Config, maps: str, bare: bool) -> tuple[str, ...]:

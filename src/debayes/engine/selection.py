@@ -1,8 +1,8 @@
 """Choosing and preparing an engine: a way to run a network on tiles, several times as fast as PyTorch alone.
 
 `prepare` turns a network into an engine; `restoration` takes either. "auto" is the fastest of those that are
-installed, by the measured speeds in `speeds.toml`. Before an engine is used it restores a small tile: if the result is
-not the network's own, PyTorch runs the network instead, and a warning says so.
+installed, by the measured speeds in `speeds.toml`. Before an engine is used it restores a small tile: if the result
+is not the network's own, PyTorch runs the network instead, and a warning says so.
 """
 
 import tomllib
@@ -74,10 +74,10 @@ def prepare(
 ) -> Engine:
     """An engine for a network, on the network's device; "auto" for the fastest.
 
-    `megapixels` is the amount of work: an engine that takes long to prepare pays only if there is much. With `image`
-    the engine is for `restoration.restore_image` alone, and leaves out the outputs that it does not use. An engine
-    that does not give the network's own pixels in a small test is not used: PyTorch runs the network instead, with an
-    `EngineMismatchWarning`.
+    `megapixels` is the amount of work: an engine that takes long to prepare pays only if there is much. With
+    `image` the engine is for `restoration.restore_image` alone, and leaves out the outputs that it does not use. An
+    engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network
+    instead, with an `EngineMismatchWarning`.
 
     `threads` is for engines with threads of their own: winograd, ncnn, onnxruntime and openvino. By default they
     have as many as PyTorch, whose threads are set for the whole process by `torch.set_num_threads`.

@@ -9,8 +9,8 @@ from debayes.posterior.nig import NormalInverseGamma
 def check(engine: Engine) -> str | None:
     """What is wrong with an engine's pixels on a small tile, or nothing.
 
-    They must agree to 1e-4, the noise and doubt maps too. In half precision, which is what GPUs run, the root of the
-    mean squared difference must be below 1e-3: that costs 0.01 dB where the error itself is that of 33.5 dB.
+    They must agree to 1e-4, the noise and doubt maps too. In half precision, which is what GPUs run, the root of
+    the mean squared difference must be below 1e-3: that costs 0.01 dB where the error itself is that of 33.5 dB.
     """
     y, x = torch.meshgrid(torch.arange(144), torch.arange(176), indexing="ij")
     scene = 0.5 + 0.4 * torch.sin(x * y / 900) * torch.cos(x / 17)
@@ -20,7 +20,9 @@ def check(engine: Engine) -> str | None:
         rows, columns = slice(16, 128), slice(18, 151)
         expected = engine.network.forward_crop(mosaic, rows, columns)
         if engine.device.type == "cuda":
-            engine.forward_crop(mosaic, rows, columns)  # `cuda_graphs` records the second run, which is the one tested
+            engine.forward_crop(
+                mosaic, rows, columns
+            )  # `cuda_graphs` records the second run, which is the one tested
         got = engine.forward_crop(mosaic, rows, columns)
     pairs = [("picture", expected.mean, got.mean)]
     if isinstance(expected, NormalInverseGamma) and isinstance(got, NormalInverseGamma):

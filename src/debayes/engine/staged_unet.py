@@ -3,11 +3,11 @@
 Two savings. First, between the last features at half resolution and the rectifier at full resolution everything is
 linear, the convolution of the interpolated mosaic too: `fold` replaces a 1x1 convolution, depth to space, two
 convolutions and a sum by one convolution at half resolution. Only within a few photosites of the border, which
-`restoration` cuts off, is the result different. Second, a window is larger than its tile by the receptive field, but
-only the downward path needs all of it: `StagedUNet` gives each later stage only the cells that it still needs.
+`restoration` cuts off, is the result different. Second, a window is larger than its tile by the receptive field,
+but only the downward path needs all of it: `StagedUNet` gives each later stage only the cells that it still needs.
 
-With `shuffle_last` depth to space comes at the very end: four times the multiplications of one small convolution, and
-no pass over all features at full resolution. That is for GPUs, whose matrix units are idle while features are
+With `shuffle_last` depth to space comes at the very end: four times the multiplications of one small convolution,
+and no pass over all features at full resolution. That is for GPUs, whose matrix units are idle while features are
 moved, and for convolutions in chains (`fusion`).
 """
 
@@ -28,8 +28,8 @@ from debayes.network.network import Network
 from debayes.network.unet import UNet
 from debayes.posterior.nig import Posterior
 
-# A function from mosaics (b, 1, h, w), rows and columns to the posterior of those pixels: whole, or in bands of rows
-# from the top.
+# A function from mosaics (b, 1, h, w), rows and columns to the posterior of those pixels: whole, or in bands of
+# rows from the top.
 Run = Callable[[Tensor, slice, slice], Iterable[Posterior]]
 
 # Rows of cells that the tail computes at a time.
@@ -127,7 +127,7 @@ class Folded(nn.Module):
 
 
 def fold(network: Network, *, shuffle_last: bool = False) -> Folded:
-    """The body of a U-Net with its linear end as one convolution; with `shuffle_last`, depth to space comes last."""
+    """The body of a U-Net with its linear end as one convolution; `shuffle_last` puts depth to space last."""
     if not isinstance(network.body, UNet):
         raise TypeError(f"only a U-Net can be folded, not the {network.config.architecture!r} network")
     return Folded(network.body, shuffle_last).to(network.device)

@@ -31,7 +31,7 @@ class Config:
     widths: tuple[int, ...] = (32, 64, 128)
     """Channels of each level, from half resolution down; the paper's network has one level."""
     blocks: int = 2
-    """Residual blocks of each level, downward and again upward ("unet"); residual dense blocks of a group ("paper")."""
+    """Residual blocks of each level, downward and again upward; residual dense blocks of a group ("paper")."""
     bottom_blocks: int = 4
     """Residual blocks of the lowest level ("unet")."""
     tail: int = 16
@@ -45,7 +45,7 @@ class Config:
     layers: int = 4
     """Layers of a dense block ("paper")."""
     hidden: tuple[int, ...] = ()
-    """Hidden channels of every residual block ("unet"), in this order: the downward levels from the top, the bottom,
+    """Hidden channels of every residual block ("unet") in this order: the downward levels from the top, the bottom,
     the upward levels from the top, the tail. 0 leaves a block out. Empty: as many as the level has channels.
     `pruning` makes such networks."""
     count: float = 2e3
@@ -108,7 +108,7 @@ class Config:
 
     @property
     def receptive_radius(self) -> int:
-        """How far away, in photosites, the mosaic can influence a pixel of the output, wherever in a cell it lies."""
+        """How far, in photosites, the mosaic can influence a pixel of the output, wherever in a cell that lies."""
         radius = 0
         path = self._longest_path()[::-1]
         for pixel in range(self.stride):

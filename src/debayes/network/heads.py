@@ -27,7 +27,7 @@ VARIANCE_FLOOR = 1e-9
 def posterior(
     config: Config, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b 12 h w"]
 ) -> NormalInverseGamma:
-    """The posterior: the first map is a residual over the interpolated mosaic `base`, the others pass a softplus."""
+    """The posterior: the first map is a residual over the interpolated mosaic, the others pass a softplus."""
     residual, count, concentration, variance = maps.float().chunk(4, 1)
     # softplus(ONE) = 1, so a head of zeros gives Config's values. The variance is exponential where it is
     # small, and starts at sigma 10/255. A concentration above 2 has the moments that `nig.merge` needs.

@@ -149,7 +149,9 @@ def locate(model: str | Path) -> Path:
     if path.is_file():
         return path
     names = ", ".join(shipped()) or "none yet"
-    raise DebayesError(f"there is no model {str(model)!r}: give a weight file or one of the shipped names ({names})")
+    raise DebayesError(
+        f"there is no model {str(model)!r}: give a weight file or one of the shipped names ({names})"
+    )
 
 
 def _not_whole(path: Path) -> DebayesError:

@@ -148,7 +148,7 @@ class NormalInverseGamma:
 
 @dataclass(frozen=True)
 class MeanOnly:
-    """The mean of a posterior whose other parameters were not computed: what networks without those outputs give."""
+    """The mean of a posterior whose other parameters were not computed, as `Network.mean_only` gives it."""
 
     loc: Float[Tensor, "*shape"]
     """The restored image."""

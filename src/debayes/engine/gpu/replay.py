@@ -16,7 +16,7 @@ from torch import Tensor
 
 from debayes.engine.fusion import WIDEST, Block, FusedSum, fuse, gpu_rules, has_kernel, inputs_of
 from debayes.engine.gpu import hopper
-from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle, Sum
+from debayes.engine.graph import Convolution, Graph, Rectifier, Shuffle, Sum
 from debayes.imaging import cfa
 
 # cuDNN is slower with fewer filters than this, so the last convolution gets some that give zeros.
