@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from debayes import engine, restoration
-from debayes.engine.gpu import hopper, replay
+from debayes.engine.gpu import hopper, operations
 from debayes.network import weights
 from debayes.restoration import tiling
 
@@ -83,7 +83,7 @@ def show_shapes(channels: int, scale: int) -> None:
     )
     weight = (torch.randn(channels, channels, 3, 3, device="cuda", generator=generator) / 24).to(dtype)
     bias = torch.randn(channels, device="cuda", generator=generator).to(dtype)
-    taps = replay.by_tap(weight)
+    taps = operations.tap_matrices(weight)
     weight = weight.contiguous(memory_format=torch.channels_last)
     torch.backends.cudnn.benchmark = True
     plain = time(lambda: F.conv2d(x, weight, None, padding=1))
@@ -112,8 +112,8 @@ def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -
     x = x.contiguous(memory_format=torch.channels_last)
     weights = torch.randn(2, channels, channels, 3, 3, device="cuda", generator=generator).to(dtype) / 24
     bias = torch.randn(2, channels, device="cuda", generator=generator)
-    second = replay.by_tap(weights[1])
-    filters = torch.stack([hopper.arrange(replay.by_tap(each)) for each in weights])
+    second = operations.tap_matrices(weights[1])
+    filters = torch.stack([hopper.arrange_filters(operations.tap_matrices(each)) for each in weights])
     first = weights[0].contiguous(memory_format=torch.channels_last)
     torch.backends.cudnn.benchmark = True
 
@@ -123,13 +123,13 @@ def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -
 
     expected = in_two().float()
     print(f"\na residual block of {channels} channels at 1/{scale}: as two convolutions {time(in_two):.3f} ms")
-    usual = hopper.SIZES[channels]
+    usual = hopper.LAUNCHES[channels]
     for size in sizes:
-        hopper.SIZES[channels] = size
+        hopper.LAUNCHES[channels] = size
         taken = time(lambda: hopper.run_block(x, filters, bias))
         error = (hopper.run_block(x, filters, bias).float() - expected).abs()
         print(f"{size}: {taken:.3f} ms, differences {error.max():.1e}, {error.mean():.1e}", flush=True)
-    hopper.SIZES[channels] = usual
+    hopper.LAUNCHES[channels] = usual
 
 
 def time(run: Callable[[], Tensor]) -> float:

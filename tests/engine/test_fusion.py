@@ -20,10 +20,10 @@ def test_residual_blocks_are_chains() -> None:
     """The first convolution with two blocks, then two at a time; what is needed elsewhere ends a chain, and so do
     convolutions that are no 3x3."""
     network = untrained(Config(widths=(8, 16), blocks=4, bottom_blocks=1, tail=4, tail_blocks=0))
-    folded = staged_unet.fold(network, late=True)
+    folded = staged_unet.fold(network, shuffle_last=True)
     planes = graph.examples(network)[0]
     assert lengths(graph.trace(folded.descent, planes)) == [5, 4, 2]
-    steps = staged_unet.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, shuffle_last=True)
     assert lengths(steps) == [5, 4, 2, 4, 4, 2]
     linked = fusion.link(steps)
     ends = [step for step in linked if isinstance(step, Chain)][-1]

@@ -13,7 +13,7 @@ import debayes
 from debayes import engine, restoration
 from debayes.engine import Engine, export, fusion, graph, ncnn, selection, staged_unet
 from debayes.engine.gpu import replay
-from debayes.engine.selection import Disagreement
+from debayes.engine.selection import EngineMismatchWarning
 from debayes.imaging import cfa
 from debayes.network.config import Config
 from debayes.network.network import Network
@@ -124,7 +124,7 @@ def test_folding_changes_nothing_inside(config: str) -> None:
     inside = (..., slice(8, -8), slice(8, -8))
     torch.testing.assert_close(found[inside], right[inside], rtol=1e-4, atol=1e-5)
     assert float((found - right).abs().max()) > 1e-3  # at the border they differ, as they may
-    torch.testing.assert_close(staged_unet.fold(network, late=True)(planes), found, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(staged_unet.fold(network, shuffle_last=True)(planes), found, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="only a U-Net"):
         staged_unet.fold(untrained(CONFIGS["paper"]))
 
@@ -137,7 +137,7 @@ def test_replayed_steps_are_the_body(config: str) -> None:
     run = replay.build(graph.trace(network.body, *graph.examples(network)), torch.float32)
     torch.testing.assert_close(run(planes, base), network.body(planes, base), rtol=1e-4, atol=1e-5)
     if config != "paper":
-        run = replay.build(staged_unet.trace_folded(network, late=True), torch.float32)
+        run = replay.build(staged_unet.trace_folded(network, shuffle_last=True), torch.float32)
         torch.testing.assert_close(run(planes), staged_unet.fold(network)(planes), rtol=1e-4, atol=1e-5)
 
 
@@ -150,8 +150,8 @@ def test_merged_steps_are_the_body(blocks: int, tail: int) -> None:
     with torch.no_grad():
         network.body.head.bias.normal_()
     planes = noisy(1, 4, 16, 24)
-    for each in (network, network.beheaded()):
-        run = replay.build(staged_unet.trace_folded(each, late=True), torch.float32, merged=True)
+    for each in (network, network.mean_only()):
+        run = replay.build(staged_unet.trace_folded(each, shuffle_last=True), torch.float32, merged=True)
         torch.testing.assert_close(run(planes), staged_unet.fold(each)(planes), rtol=1e-4, atol=3e-5)
 
 
@@ -160,7 +160,7 @@ def test_sums_joined_with_convolutions_are_the_body(merged: bool) -> None:
     """Residual blocks of 16 to 64 channels each become one step less, one of 128 does not, on a small GPU those of
     64 neither; the pixels stay."""
     network = untrained(Config("unet", widths=(16, 64, 128), blocks=2, bottom_blocks=1, tail=16, tail_blocks=0))
-    steps = staged_unet.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, shuffle_last=True)
     saved = {own: len(fusion.join(steps.steps)) - len(fusion.join(steps.steps, own=own)) for own in (0, 32, 64)}
     assert saved == {0: 0, 32: 4, 64: 8}
     planes = noisy(1, 4, 16, 24).double()
@@ -176,7 +176,7 @@ def test_whole_residual_blocks_are_the_body(tail_blocks: int) -> None:
     with the rectifier behind it; the pixels stay."""
     config = Config("unet", widths=(16, 32, 64), blocks=1, bottom_blocks=2, tail=32, tail_blocks=tail_blocks)
     network = untrained(config)
-    steps = staged_unet.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, shuffle_last=True)
     joined = fusion.join(steps.steps, own=64, blocks=(32, 64))
     found = [step.rectified for step in joined if isinstance(step, fusion.Block)]
     assert found == [False] * 4 + [True] * tail_blocks
@@ -204,7 +204,7 @@ def test_a_small_gpu_keeps_the_kernels_that_it_has_room_for(monkeypatch: pytest.
 
 def test_sums_are_joined_where_a_rectifier_follows() -> None:
     """The last block of a tail is: its convolution, its sum and the rectifier behind it are one step."""
-    steps = staged_unet.trace_folded(untrained(CONFIGS["two levels"]), late=True).steps
+    steps = staged_unet.trace_folded(untrained(CONFIGS["two levels"]), shuffle_last=True).steps
     joined = fusion.join(steps)
     assert [type(step) for step in joined].count(fusion.Joined) == 1
     assert len(joined) == len(steps) - 2
@@ -231,7 +231,7 @@ def test_an_engine_that_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ncnn, "build_ncnn", spoilt)
     if not selection.available("ncnn", network.device):
         pytest.skip("ncnn is not installed")
-    with pytest.warns(Disagreement, match=r"the engine ncnn is not used: its picture is .* off"):
+    with pytest.warns(EngineMismatchWarning, match=r"the engine ncnn is not used: its picture is .* off"):
         found = engine.prepare(network, "ncnn")
     assert found.name == "eager"
     mosaic = noisy(1, 60, 60)

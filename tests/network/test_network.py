@@ -229,10 +229,10 @@ def test_a_network_without_heads(architecture: str) -> None:
     """Its mean is that of the whole network, the rest is unknown, and it has less to do."""
     config = Config(architecture, widths=(8, 8) if architecture == "unet" else (8,), blocks=1, tail=4)
     network, mosaic = untrained(config), random(2, 1, 16, 16).float()
-    bare = network.beheaded()
+    bare = network.mean_only()
     found, right = bare(mosaic), network(mosaic)
     torch.testing.assert_close(found.mean, right.mean, rtol=0, atol=1e-6)
     assert bool(found.noise_variance.isnan().all()) and found.rate.shape == right.rate.shape
-    assert network.has_heads and not bare.has_heads and bare.beheaded().has_heads is False
+    assert network.has_posterior and not bare.has_posterior and bare.mean_only().has_posterior is False
     assert bare.kmac_per_pixel < network.kmac_per_pixel
     assert not any(p.requires_grad for p in bare.parameters())

@@ -9,7 +9,7 @@ The paper writes (y, lambda, alpha, beta); SciPy (mu, lmbda, a, b); the words he
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, nan, pi, tau
+from math import log, pi, tau
 
 import numpy as np
 import torch
@@ -38,12 +38,6 @@ class NormalInverseGamma:
     `noise_variance`, above 2 for `merge`. The paper's alpha-hat."""
     rate: Float[Tensor, "*shape"]
     """The scale of the variance; half the sum of their squared deviations. Positive. The paper's beta-hat."""
-
-    @classmethod
-    def of_mean(cls, mean: Float[Tensor, "*shape"]) -> "NormalInverseGamma":
-        """One of which the mean alone is known: the rest, which takes no memory, are no numbers."""
-        unknown = torch.full((), nan, dtype=mean.dtype, device=mean.device).expand(mean.shape)
-        return cls(mean, unknown, unknown, unknown)
 
     @property
     def mean(self) -> Float[Tensor, "*shape"]:
@@ -150,6 +144,27 @@ class NormalInverseGamma:
         """One draw of x-tilde: `sample`, then Normal(z, sigma²), the second stage, eq. (3)."""
         z, variance = self.sample(generator=generator)
         return z + variance.sqrt() * _standard_normal(z, generator)
+
+
+@dataclass(frozen=True)
+class MeanOnly:
+    """The mean of a posterior whose other parameters were not computed, as `Network.mean_only` gives it."""
+
+    loc: Float[Tensor, "*shape"]
+    """The restored image."""
+
+    @property
+    def mean(self) -> Float[Tensor, "*shape"]:
+        """The image, under the name that a whole posterior has for it."""
+        return self.loc
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "MeanOnly":
+        """The same with a function applied to the image."""
+        return MeanOnly(function(self.loc))
+
+
+# What a network may give for a mosaic.
+Posterior = NormalInverseGamma | MeanOnly
 
 
 def merge(posteriors: Sequence[NormalInverseGamma]) -> NormalInverseGamma:

@@ -41,11 +41,12 @@ def blend_file(
         raise ValueError(f"give each of the {len(models)} models a share, not {len(shares)} of them")
     if not all(map(isfinite, shares)) or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"the shares of a blend must add up to 1, not to {sum(shares):g}")
-    cards = [weights.read_card(model) for model in models]
+    read = [weights.read(model) for model in models]
+    cards = [file.card for file in read]
     for model, card in zip(models, cards, strict=True):
         if (card.config, card.domain) != (cards[-1].config, cards[-1].domain):
             raise ValueError(f"{model} is not of the shape and domain of {models[-1]}: give networks alike")
-    networks = [weights.load(model, calibrated=False) for model in models]
+    networks = [file.network(calibrated=False) for file in read]
     pictures = picture_files.find(judges) if judges is not None else []
     judge = validation.judge_raw if cards[-1].domain == "raw" else validation.judge
     mean = blend(networks, shares)

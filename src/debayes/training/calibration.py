@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.evaluation import uncertainty
-from debayes.network import weights
+from debayes.network import heads, weights
 from debayes.network.config import BORDER
 from debayes.network.heads import FILTERS, ONE
 from debayes.network.network import Network
@@ -66,7 +66,8 @@ def calibrate_file(
     model's recipe, unless another is given.
     """
     files.check_target(target)
-    card, network = weights.read_card(model), weights.load(model, device=device)
+    file = weights.read(model)
+    card, network = file.card, file.network(device=device)
     if noise is not None and noise.domain != card.domain:
         raise ValueError(
             f"{model} was trained in the domain {card.domain!r}: give noise of it, not of {noise.domain!r}"
@@ -195,7 +196,7 @@ def restate(network: Network, samples: Samples) -> NormalInverseGamma:
 def _posterior(network: Network, maps: Float[Tensor, "n 12"]) -> NormalInverseGamma:
     """What a network's maps mean, pixel by pixel, over a base of 0."""
     base = torch.zeros(len(maps), 3, 1, 1)
-    return network.posterior(base, maps[..., None, None]).map(lambda t: t[..., 0, 0])
+    return heads.posterior(network.config, base, maps[..., None, None]).map(lambda t: t[..., 0, 0])
 
 
 def _head(times: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -46,7 +46,8 @@ def prune_file(
 ) -> dict[str, Any]:
     """Write a model without what does nothing on so many patches of its recipe, and say what that changed."""
     files.check_target(target)
-    card, network = weights.read_card(model), weights.load(model, device=device)
+    file = weights.read(model)
+    card, network = file.card, file.network(device=device)
     _body(network)  # what cannot be pruned is said now, not after minutes
     if recipe.noise.domain != card.domain:
         raise ValueError(f"{model} was trained in the domain {card.domain!r}: give its recipe, not one of another")

@@ -36,13 +36,13 @@ from debayes.network.config import Config
 from debayes.network.network import Network
 
 torch.manual_seed(0)
-network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).beheaded()
+network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).mean_only()
 mosaic = torch.rand(2, 1, 40, 300)
 planes = cfa.pack(mosaic) - 0.5
 with torch.inference_mode():
     network.body.maps.weight.mul_(100)
     network.body.maps.bias.normal_()
-    steps = staged_unet.trace_folded(network, late=True)
+    steps = staged_unet.trace_folded(network, shuffle_last=True)
     maps = replay.build(steps, torch.float32, merged=True)(planes)
     products = replay.build(steps, torch.float32, merged=True, ended=False)(planes)
     image = network.posterior(cfa.interpolate(mosaic), maps).mean

@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from debayes.engine import graph
-from debayes.engine.fusion import WIDEST, Block, Joined, has_kernel, join
+from debayes.engine.fusion import WIDEST, Block, FusedStep, FusedSum, fuse, gpu_rules, has_kernel, inputs_of
 from debayes.engine.gpu import hopper, operations
 from debayes.engine.gpu.operations import LANES, TAPS, Operation
-from debayes.engine.graph import Convolution, Graph, Rectifier, Shuffle, Step, Sum
+from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle, Sum
 from debayes.imaging import cfa
 from debayes.system.log import log
 
@@ -91,56 +90,67 @@ def build(
 
     Without `ended` the result ends with those products, of which `ending` makes an image.
     """
-    fused = join(steps.steps, own=own, blocks=blocks)
-    (output,) = steps.outputs
     plain = [step for step in steps.steps if isinstance(step, Convolution) and not step.rectified]
     last = plain[-1].output if plain else None
-
-    def lower(step: Step | Joined | Block) -> Operation:
-        if isinstance(step, Block):
-            return operations.ResidualBlock.of(step, dtype)
-        if isinstance(step, Joined):
-            kind = operations.ConvolveAddRectify if step.rectified else operations.ConvolveInTriton
-            return kind.of(step.convolution, dtype)
-        if isinstance(step, Convolution) and step.rectified:
-            in_triton = has_kernel(step, min(own, WIDEST))
-            return (operations.ConvolveInTriton if in_triton else operations.ConvolveRectify).of(step, dtype)
-        if isinstance(step, Convolution) and merged and step.output == last and _has_few_filters(step):
-            return (operations.ConvolveByTaps if ended else operations.TapProducts).of(step, dtype)
-        if isinstance(step, Convolution):
-            return _lower_plain(step, dtype, merged=merged, is_output=step.output == output)
-        if isinstance(step, Shuffle):
-            return operations.DepthToSpace(channels_last=step.output != output)
-        if isinstance(step, Sum):
-            return operations.Add()
-        return operations.Rectify() if isinstance(step, Rectifier) else operations.Concatenate()
-
-    lowered: list[tuple[Operation, Step | Joined | Block]] = []
-    for step in fused:
-        lowered.append((lower(step), step))
+    target = _Target(dtype, merged, own, ended, last, steps.outputs)
+    lowered: list[tuple[Operation, FusedStep]] = []
+    for step in fuse(steps, gpu_rules(own, blocks)):
+        lowered.append((_lower(step, target), step))
         if isinstance(lowered[-1][0], operations.TapProducts):
             break
-    last_reader = {name: step for _, step in lowered for name in _inputs(step)}
+    last_reader = {name: step for _, step in lowered for name in inputs_of(step)}
     instructions = []
     for operation, step in lowered:
-        released = (name for name in dict.fromkeys(_inputs(step)) if last_reader[name] is step)
-        instructions.append(Instruction(operation, _inputs(step), step.output, tuple(released)))
+        released = (name for name in dict.fromkeys(inputs_of(step)) if last_reader[name] is step)
+        instructions.append(Instruction(operation, inputs_of(step), step.output, tuple(released)))
     return Replay(steps.inputs, dtype, tuple(instructions))
 
 
-def _lower_plain(step: Convolution, dtype: torch.dtype, *, merged: bool, is_output: bool) -> Operation:
-    """The operation for a convolution without a ReLU."""
-    if merged and _only_pads(step):
-        return operations.PadChannels(len(step.bias))
-    if merged and step.weight.shape[1] < LANES and step.weight.shape[2] > 1:
-        return operations.ConvolveWithOnes.of(step, dtype)
-    return operations.Convolve.of(step, dtype, min_filters=FILTERS if is_output else 0)
+@dataclass(frozen=True)
+class _Target:
+    """The arguments of `build`, and what it knows of the whole graph."""
+
+    dtype: torch.dtype
+    merged: bool
+    own: int
+    ended: bool
+    last: str | None
+    """The result of the last convolution without a ReLU."""
+    outputs: tuple[str, ...]
 
 
-def _inputs(step: Step | Joined | Block) -> tuple[str, ...]:
+def _lower(step: FusedStep, target: _Target) -> Operation:
+    """The operation for a step."""
     if isinstance(step, Block):
-        return (step.first.input,)
-    return (step.convolution.input, step.other) if isinstance(step, Joined) else graph.inputs_of(step)
+        return operations.ResidualBlock.of(step, target.dtype)
+    if isinstance(step, FusedSum):
+        kind = operations.ConvolveAddRectify if step.rectified else operations.ConvolveInTriton
+        return kind.of(step.convolution, target.dtype)
+    if isinstance(step, Convolution):
+        return _lower_convolution(step, target)
+    if isinstance(step, Shuffle):
+        return operations.DepthToSpace(channels_last=step.output not in target.outputs)
+    if isinstance(step, Sum):
+        return operations.Add()
+    if isinstance(step, Rectifier):
+        return operations.Rectify()
+    assert isinstance(step, Concatenation)  # chains are for CPUs
+    return operations.Concatenate()
+
+
+def _lower_convolution(step: Convolution, target: _Target) -> Operation:
+    """The operation for a convolution, with a ReLU or none."""
+    if step.rectified:
+        in_triton = has_kernel(step, min(target.own, WIDEST))
+        return (operations.ConvolveInTriton if in_triton else operations.ConvolveRectify).of(step, target.dtype)
+    if target.merged and step.output == target.last and _has_few_filters(step):
+        return (operations.ConvolveByTaps if target.ended else operations.TapProducts).of(step, target.dtype)
+    if target.merged and _only_pads(step):
+        return operations.PadChannels(len(step.bias))
+    if target.merged and step.weight.shape[1] < LANES and step.weight.shape[2] > 1:
+        return operations.ConvolveWithOnes.of(step, target.dtype)
+    filters = FILTERS if step.output in target.outputs else 0
+    return operations.Convolve.of(step, target.dtype, min_filters=filters)
 
 
 def _has_few_filters(step: Convolution) -> bool:
