@@ -181,7 +181,11 @@ def widest_kernel(device: torch.device, dtype: torch.dtype) -> int:
 
     Triton comes with PyTorch for most GPUs, not for all.
     """
-    if device.type != "cuda" or not _works(_finish_is_right, device, dtype):
+    return _widest_working(device, dtype) if device.type == "cuda" else 0
+
+
+def _widest_working(device: torch.device, dtype: torch.dtype) -> int:
+    if not _works(_finish_is_right, device, dtype):
         return 0
     working = (channels for channels in WIDEST_SUMMED if _works(_convolution_is_right, device, dtype, channels))
     return next(working, 0)
