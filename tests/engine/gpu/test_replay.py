@@ -36,7 +36,7 @@ def noisy(*shape: int) -> Tensor:
 
 
 def folded(config: Config, *, image: bool = False) -> tuple[Graph, nn.Module]:
-    """The steps of a U-Net that GPUs are given, and a module that computes the same; with `image` the mean alone."""
+    """The steps of a U-Net that GPUs are given, and a module that computes the same; `image`: the mean alone."""
     network = untrained(config)
     if image:
         network = network.mean_only()
