@@ -245,7 +245,7 @@ def test_a_network_of_the_mean_only(architecture: str) -> None:
 
 @pytest.mark.parametrize("name", weights.shipped())
 def test_the_cost_is_what_a_run_takes(name: str) -> None:
-    """The computed figure counts what the convolutions of a run multiply, of whole networks and of the mean alone."""
+    """The computed figure counts what the convolutions of a run multiply, for the mean alone too."""
     network = weights.load(name)
     for each in (network, network.mean_only()):
         size, total = 4 * each.config.stride, 0
