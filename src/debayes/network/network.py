@@ -34,7 +34,8 @@ class Network(nn.Module):
         self.config = config
         self.body: UNet | PaperNet = UNet(config) if config.architecture == "unet" else PaperNet(config)
 
-    def forward(self, mosaic: Float[Tensor, "b 1 h w"]) -> Posterior:
+    def forward(self, mosaic: Tensor) -> Posterior:
+        """The posterior of RGGB mosaics (b, 1, h, w)."""
         self._check(mosaic)
         base = cfa.interpolate(mosaic, "RGGB")
         # Centred on 0: half the rounding error where the convolutions run in bfloat16.
