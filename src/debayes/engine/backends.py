@@ -192,10 +192,12 @@ def _with_heads(network: Network, body: Callable[..., Tensor], inputs: int) -> C
 def _recorded(network: Network) -> Run:
     """For GPUs: compiled, recorded as CUDA graphs, and with our own kernels where they pass their self-tests."""
     steps, dtype = staged_unet.trace_folded(network, shuffle_last=True), _half_precision(network)
-    own = replay.widest_kernel(network.device, dtype)
-    end = replay.ending(steps) if own and not network.has_posterior else None
-    blocks = replay.blocks_of(network.device, dtype) if own else ()
-    body = replay.build(steps, dtype, merged=True, own=own, blocks=blocks, ended=end is None)
+    widest = replay.widest_kernel(network.device, dtype)
+    end = replay.ending(steps) if widest and not network.has_posterior else None
+    blocks = replay.blocks_of(network.device, dtype) if widest else ()
+    body = replay.build(
+        steps, dtype, for_compile=True, max_fused_channels=widest, blocks=blocks, finished=end is None
+    )
     if end is None:
         play = _record(_with_heads(network, body, len(steps.inputs)))
         # Copied, as the next window overwrites what a recording gives.

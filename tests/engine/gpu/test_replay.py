@@ -69,18 +69,18 @@ def test_steps_for_torch_compile_are_the_body(blocks: int, tail: int) -> None:
     planes = noisy(1, 4, 16, 24)
     for image in (False, True):
         steps, body = folded(config, image=image)
-        program = replay.build(steps, torch.float32, merged=True)
+        program = replay.build(steps, torch.float32, for_compile=True)
         torch.testing.assert_close(program(planes), body(planes), rtol=1e-4, atol=3e-5)
 
 
-@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("for_compile", [False, True])
 @pytest.mark.parametrize("blocks", [(), (32, 64)])
-def test_fused_steps_are_the_body(blocks: tuple[int, ...], merged: bool) -> None:
+def test_fused_steps_are_the_body(blocks: tuple[int, ...], for_compile: bool) -> None:
     """With this project's kernels for sums and for whole residual blocks."""
     config = Config("unet", widths=(16, 32, 64), blocks=1, bottom_blocks=2, tail=32, tail_blocks=1)
     steps, body = folded(config)
     planes = noisy(1, 4, 16, 24).double()
-    program = replay.build(steps, torch.float64, merged=merged, own=64, blocks=blocks)
+    program = replay.build(steps, torch.float64, for_compile=for_compile, max_fused_channels=64, blocks=blocks)
     expected = body.double()(planes)
     torch.testing.assert_close(program(planes).to(expected), expected, rtol=1e-4, atol=1e-6)
 
@@ -90,9 +90,9 @@ def test_the_operations_of_a_gpu() -> None:
     32 and of up to 64 channels, and with those of whole residual blocks."""
     steps, _ = folded(SHIPPED, image=True)
     plain = kinds(replay.build(steps, torch.float16))
-    sums = kinds(replay.build(steps, torch.float16, own=32))
-    wide = kinds(replay.build(steps, torch.float16, own=64))
-    whole = kinds(replay.build(steps, torch.float16, own=64, blocks=(32, 64)))
+    sums = kinds(replay.build(steps, torch.float16, max_fused_channels=32))
+    wide = kinds(replay.build(steps, torch.float16, max_fused_channels=64))
+    whole = kinds(replay.build(steps, torch.float16, max_fused_channels=64, blocks=(32, 64)))
     # Four residual blocks of 32 channels, one of 64; the sum of the levels follows depth to space, so stays.
     assert plain["Add"] == 6 and plain["ConvolveRectify"] == 6
     assert sums["ConvolveInTriton"] == 8 and sums["Add"] == 2 and sums["ConvolveRectify"] == 2
@@ -105,13 +105,13 @@ def test_the_operations_for_torch_compile() -> None:
     """The first convolution gets ones, channels of zeros come without a convolution, and the last one is a product
     of all taps, after which the program ends if the image is made in one pass."""
     steps, _ = folded(SHIPPED, image=True)
-    merged = kinds(replay.build(steps, torch.float16, merged=True))
+    merged = kinds(replay.build(steps, torch.float16, for_compile=True))
     assert [merged[name] for name in ("ConvolveWithOnes", "PadChannels", "ConvolveByTaps")] == [1, 1, 1]
-    cut = replay.build(steps, torch.float16, merged=True, ended=False)
+    cut = replay.build(steps, torch.float16, for_compile=True, finished=False)
     assert isinstance(cut.instructions[-1].operation, operations.TapProducts)
     assert cut(noisy(1, 4, 16, 24)).shape == (1, 112, 16, 24)
     steps, _ = folded(SHIPPED)
-    all_maps = replay.build(steps, torch.float16, merged=True, ended=False)  # too many filters: not cut
+    all_maps = replay.build(steps, torch.float16, for_compile=True, finished=False)  # too many filters: not cut
     assert isinstance(all_maps.instructions[-1].operation, operations.DepthToSpace)
     assert kinds(all_maps)["ConvolveByTaps"] == 0
 
@@ -119,7 +119,7 @@ def test_the_operations_for_torch_compile() -> None:
 def test_weights_have_the_type_and_layout_that_kernels_read() -> None:
     """Half precision with channels last; a convolution that gives the output has filters of zeros up to 32."""
     steps, _ = folded(SHIPPED, image=True)
-    program = replay.build(steps, torch.float16, own=64, blocks=(64,))
+    program = replay.build(steps, torch.float16, max_fused_channels=64, blocks=(64,))
     for instruction in program.instructions:
         for name, value in vars(instruction.operation).items():
             if isinstance(value, Tensor):
@@ -133,11 +133,13 @@ def test_weights_have_the_type_and_layout_that_kernels_read() -> None:
     assert (len(last.weight), last.channels) == (replay.FILTERS, 12)
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_every_value_is_released_after_its_last_use(ended: bool) -> None:
+@pytest.mark.parametrize("finished", [True, False])
+def test_every_value_is_released_after_its_last_use(finished: bool) -> None:
     """Once, and no later instruction reads it; the output alone is left."""
     steps, _ = folded(SHIPPED, image=True)
-    program = replay.build(steps, torch.float16, merged=True, own=64, blocks=(32, 64), ended=ended)
+    program = replay.build(
+        steps, torch.float16, for_compile=True, max_fused_channels=64, blocks=(32, 64), finished=finished
+    )
     alive = set(program.inputs)
     for instruction in program.instructions:
         assert alive.issuperset(instruction.inputs)
@@ -177,7 +179,9 @@ def test_released_memory_is_free_for_the_next_operation() -> None:
 def test_torch_compile_takes_a_program_whole(image: bool) -> None:
     """Without a break of its graph, and with a call of each kernel as it is."""
     steps, _ = folded(SHIPPED, image=image)
-    program = replay.build(steps, torch.float32, merged=True, own=64, blocks=(32, 64), ended=not image)
+    program = replay.build(
+        steps, torch.float32, for_compile=True, max_fused_channels=64, blocks=(32, 64), finished=not image
+    )
     targets: Counter[str] = Counter()
 
     def note(module: torch.fx.GraphModule, _: list[Tensor]) -> object:

@@ -43,8 +43,8 @@ with torch.inference_mode():
     network.body.maps.weight.mul_(100)
     network.body.maps.bias.normal_()
     steps = staged_unet.trace_folded(network, shuffle_last=True)
-    maps = replay.build(steps, torch.float32, merged=True)(planes)
-    products = replay.build(steps, torch.float32, merged=True, ended=False)(planes)
+    maps = replay.build(steps, torch.float32, for_compile=True)(planes)
+    products = replay.build(steps, torch.float32, for_compile=True, finished=False)(planes)
     image = network.posterior(cfa.interpolate(mosaic), maps).mean
     for top, bottom, left, right in ((0, 40, 0, 300), (5, 22, 3, 258), (8, 9, 130, 131)):
         rows, columns = slice(top, bottom), slice(left, right)

@@ -2,7 +2,7 @@
 
 On a GPU a separate pass that adds a bias or applies a ReLU takes half as long as the convolution before it. cuDNN
 does both in the convolution, `triton_kernels` the sum of a residual block too, `hopper` a whole residual block.
-torch.compile fuses most of the passes that are left, if it is given operations that it can fuse (`merged`).
+torch.compile fuses most of the passes that are left, if it is given operations that it can fuse (`for_compile`).
 
 `build` lowers each step of a graph once to an operation that holds the weights as its kernel reads them
 (`operations`). `widest_kernel` and `blocks_of` say which of this project's kernels work on a GPU: each is tested on
@@ -73,28 +73,28 @@ def build(
     steps: Graph,
     dtype: torch.dtype,
     *,
-    merged: bool = False,
-    own: int = 0,
+    for_compile: bool = False,
+    max_fused_channels: int = 0,
     blocks: tuple[int, ...] = (),
-    ended: bool = True,
+    finished: bool = True,
 ) -> Replay:
     """The steps lowered to operations.
 
-    `own` is the largest number of channels for which `triton_kernels` does convolutions, those before a sum and
-    narrow ones with a ReLU: the GPU's `widest_kernel`. `blocks` are the numbers of channels for which `hopper` does
-    whole residual blocks: the GPU's `blocks_of`.
+    `max_fused_channels` is the largest number of channels for which `triton_kernels` does convolutions, those
+    before a sum and narrow ones with a ReLU: the GPU's `widest_kernel`. `blocks` are the numbers of channels for
+    which `hopper` does whole residual blocks: the GPU's `blocks_of`.
 
-    With `merged` the result is for torch.compile. The last convolution, if its filters are few, is one product of
-    each pixel with all taps, summed where the result is used; the first has its bias as the weight of a channel of
-    ones; and channels of zeros come without a convolution.
+    With `for_compile` the result is for torch.compile. The last convolution, if its filters are few, is one product
+    of each pixel with all taps, summed where the result is used; the first has its bias as the weight of a channel
+    of ones; and channels of zeros come without a convolution.
 
-    Without `ended` the result ends with those products, of which `ending` makes an image.
+    Without `finished` the result ends with those products, of which `ending` makes an image.
     """
     plain = [step for step in steps.steps if isinstance(step, Convolution) and not step.rectified]
     last = plain[-1].output if plain else None
-    target = _Target(dtype, merged, own, ended, last, steps.outputs)
+    target = _Target(dtype, for_compile, max_fused_channels, finished, last, steps.outputs)
     lowered: list[tuple[Operation, FusedStep]] = []
-    for step in fuse(steps, gpu_rules(own, blocks)):
+    for step in fuse(steps, gpu_rules(max_fused_channels, blocks)):
         lowered.append((_lower(step, target), step))
         if isinstance(lowered[-1][0], operations.TapProducts):
             break
@@ -111,9 +111,9 @@ class _Target:
     """The arguments of `build`, and what it knows of the whole graph."""
 
     dtype: torch.dtype
-    merged: bool
-    own: int
-    ended: bool
+    for_compile: bool
+    max_fused_channels: int
+    finished: bool
     last: str | None
     """The result of the last convolution without a ReLU."""
     outputs: tuple[str, ...]
@@ -141,13 +141,13 @@ def _lower(step: FusedStep, target: _Target) -> Operation:
 def _lower_convolution(step: Convolution, target: _Target) -> Operation:
     """The operation for a convolution, with a ReLU or none."""
     if step.rectified:
-        in_triton = has_kernel(step, min(target.own, WIDEST))
+        in_triton = has_kernel(step, min(target.max_fused_channels, WIDEST))
         return (operations.ConvolveInTriton if in_triton else operations.ConvolveRectify).of(step, target.dtype)
-    if target.merged and step.output == target.last and _has_few_filters(step):
-        return (operations.ConvolveByTaps if target.ended else operations.TapProducts).of(step, target.dtype)
-    if target.merged and _only_pads(step):
+    if target.for_compile and step.output == target.last and _has_few_filters(step):
+        return (operations.ConvolveByTaps if target.finished else operations.TapProducts).of(step, target.dtype)
+    if target.for_compile and _only_pads(step):
         return operations.PadChannels(len(step.bias))
-    if target.merged and step.weight.shape[1] < LANES and step.weight.shape[2] > 1:
+    if target.for_compile and step.weight.shape[1] < LANES and step.weight.shape[2] > 1:
         return operations.ConvolveWithOnes.of(step, target.dtype)
     filters = FILTERS if step.output in target.outputs else 0
     return operations.Convolve.of(step, target.dtype, min_filters=filters)
@@ -165,7 +165,7 @@ def _only_pads(step: Convolution) -> bool:
 
 
 def ending(steps: Graph) -> Callable[[Tensor, Tensor, slice, slice], Tensor] | None:
-    """The last pass on a GPU: some rows and columns of an image, from what `build` gives without `ended` and the
+    """The last pass on a GPU: some rows and columns of an image, from what `build` gives without `finished` and the
     mosaic. None unless the steps end in such products, a cell of 2x2 pixels in three colours, and depth to space.
     """
     *_, last, shuffle = steps.steps
