@@ -1,8 +1,8 @@
 """GPU kernels in Triton: a narrow convolution fused with what follows it, and the last pass over the image.
 
-With few channels cuDNN's convolutions are limited by memory, and the sum of a residual block without a final ReLU takes
-a separate pass. `convolve` computes both: a thread block processes a band of columns from top to bottom and reads each
-row once for the three rows of the result around it. `finish` is one pass where torch.compile needs three.
+With few channels cuDNN's convolutions are limited by memory, and the sum of a residual block without a final ReLU
+takes a separate pass. `convolve` computes both: a thread block processes a band of columns from top to bottom and
+reads each row once for the three rows of the result around it. `finish` is one pass where torch.compile needs three.
 """
 
 import torch
@@ -147,8 +147,8 @@ def _convolve(  # type: ignore[no-untyped-def]  # Triton allows no annotations b
     first, second, third = tl.load(tap), tl.load(tap + 3 * size), tl.load(tap + 6 * size)
     tap = filters + 2 * size + one[:, None] * outputs + filter_[None, :]
     first_right, second_right, third_right = tl.load(tap), tl.load(tap + 3 * size), tl.load(tap + 6 * size)
-    # Half of the bias is added each time a sum moves up a row: without an addition there Triton omits a wait that it
-    # needs.
+    # Half of the bias is added each time a sum moves up a row: without an addition there Triton omits a wait that
+    # it needs.
     half = tl.load(bias + filter_).to(tl.float32)[None, :] / 2
     pairs = (column - 1)[:, None] * inputs + two[None, :]
     rights = (column + 1)[:, None] * inputs + one[None, :]
