@@ -2,7 +2,8 @@
 
 With few channels cuDNN's convolutions are limited by memory, and the sum of a residual block without a final ReLU
 takes a separate pass. `convolve` computes both: a thread block processes a band of columns from top to bottom and
-reads each row once for the three rows of the result around it. `finish` is one pass where torch.compile needs three.
+reads each row once for the three rows of the result around it. `finish` is one pass where torch.compile needs
+three.
 """
 
 import torch
