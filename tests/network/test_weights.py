@@ -1,4 +1,4 @@
-"""Weight files: what is saved is what is loaded, and what is not whole is refused in one sentence."""
+"""Weight files: what is saved is what is loaded, and a damaged file is rejected with an error message."""
 
 import json
 import pickle
@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from debayes.network import weights
 from debayes.network.config import Config
 from debayes.network.network import Network
+from debayes.system.errors import DebayesError
 
 CONFIG = Config(widths=(4, 6), blocks=1, bottom_blocks=1, tail=4)
 
@@ -60,14 +61,14 @@ def test_shipped_weights_are_whole(name: str) -> None:
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
     """A typo is answered with the names there are."""
-    with pytest.raises(ValueError, match=r"no model 'wild-x'.*wild-s"):
+    with pytest.raises(DebayesError, match=r"no model 'wild-x'.*wild-s"):
         weights.load("wild-x")
 
 
 def test_a_truncated_file(saved: Path) -> None:
     """Half a file is refused."""
     saved.write_bytes(saved.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(saved)
 
 
@@ -76,7 +77,7 @@ def test_a_flipped_bit(saved: Path) -> None:
     data = bytearray(saved.read_bytes())
     data[-3] ^= 1
     saved.write_bytes(data)
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(DebayesError, match="damaged"):
         weights.load(saved)
 
 
@@ -84,7 +85,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
     """Nothing at all is refused too."""
     path = tmp_path / "empty.safetensors"
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(path)
 
 
@@ -97,7 +98,7 @@ def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
             return (Path.touch, (trap,))
 
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(path)
     assert not trap.exists()
 
@@ -106,7 +107,7 @@ def test_a_foreign_file(tmp_path: Path) -> None:
     """A safetensors file of somebody else's is told apart from a damaged one."""
     path = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(3)}, path, {"format": "pt"})
-    with pytest.raises(ValueError, match="not one that debayes wrote"):
+    with pytest.raises(DebayesError, match="not one that debayes wrote"):
         weights.load(path)
 
 
@@ -127,15 +128,39 @@ def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str)
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     changed = {**metadata, **change}
     save_file(tensors, saved, {**changed, "sha256": weights.checksum(tensors, changed)})
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(DebayesError, match=sentence):
         weights.load(saved)
+
+
+def test_a_file_is_read_and_hashed_once(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Card and network of one reading; the domain is read from the header alone."""
+    hashed: list[int] = []
+    right = weights.checksum
+    monkeypatch.setattr(weights, "checksum", lambda *given: hashed.append(1) or right(*given))
+    weights.check_domain(saved, "srgb")
+    assert hashed == []
+    file = weights.read(saved)
+    assert (file.path, file.card.recipe) == (saved, {"steps": 7})
+    assert file.network().config == CONFIG and hashed == [1]
+
+
+@pytest.mark.parametrize(
+    ("trained", "wanted", "sentence"),
+    [("raw", "srgb", "was trained for camera raws: use it with develop"), ("srgb", "raw", "use raw-s or raw-l")],
+)
+def test_the_wrong_domain(saved: Path, trained: str, wanted: str, sentence: str) -> None:
+    """The message says what the model is for."""
+    weights.save(Network(CONFIG), saved, weights.Card(CONFIG, {"noise": {"domain": trained}}))
+    weights.check_domain(saved, trained)
+    with pytest.raises(DebayesError, match=sentence):
+        weights.check_domain(saved, wanted)
 
 
 def test_a_changed_description(saved: Path) -> None:
     """The checksum covers the description too: a result cannot be improved with an editor."""
     data = saved.read_bytes()
     saved.write_bytes(data.replace(b"33.3", b"43.3"))
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(DebayesError, match="damaged"):
         weights.read_card(saved)
 
 

@@ -393,9 +393,10 @@ def _most(licences: dict[str, int], many: int = 8) -> dict[str, int]:
 def _describe_model(name: str) -> dict[str, Any]:
     from debayes.network import weights
 
-    card, network = weights.read_card(name), weights.load(name)
+    file = weights.read(name)
+    card, network = file.card, file.network()
     return {
-        "file": str(weights.locate(name)),
+        "file": str(file.path),
         "parameters": network.parameter_count,
         "kmac_per_pixel": round(network.kmac_per_pixel, 1),
         "receptive_radius": card.config.receptive_radius,

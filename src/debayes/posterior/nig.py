@@ -9,7 +9,7 @@ field names are those of torch.distributions; the paper writes (y, lambda, alpha
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log, nan, pi, tau
+from math import log, pi, tau
 
 import numpy as np
 import torch
@@ -41,12 +41,6 @@ class NormalInverseGamma:
     rate: Float[Tensor, "*shape"]
     """Scale of the variance's distribution: half the sum of those observations' squared deviations. Positive. The
     paper's beta-hat."""
-
-    @classmethod
-    def of_mean(cls, mean: Float[Tensor, "*shape"]) -> "NormalInverseGamma":
-        """A posterior with only a mean; the other fields are NaN (one expanded value, so they take no memory)."""
-        unknown = torch.full((), nan, dtype=mean.dtype, device=mean.device).expand(mean.shape)
-        return cls(mean, unknown, unknown, unknown)
 
     @property
     def mean(self) -> Float[Tensor, "*shape"]:
@@ -143,6 +137,27 @@ class NormalInverseGamma:
 
         below = stdtr(marginal.df.detach().cpu().double().numpy(), distance)
         return torch.from_numpy(np.asarray(2 * below - 1)).to(self.loc)
+
+
+@dataclass(frozen=True)
+class MeanOnly:
+    """The mean of a posterior whose other parameters were not computed, as `Network.mean_only` gives it."""
+
+    loc: Float[Tensor, "*shape"]
+    """The restored image."""
+
+    @property
+    def mean(self) -> Float[Tensor, "*shape"]:
+        """The image, under the name that a whole posterior has for it."""
+        return self.loc
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "MeanOnly":
+        """The same with a function applied to the image."""
+        return MeanOnly(function(self.loc))
+
+
+# What a network may give for a mosaic.
+Posterior = NormalInverseGamma | MeanOnly
 
 
 def merge(posteriors: Sequence[NormalInverseGamma]) -> NormalInverseGamma:

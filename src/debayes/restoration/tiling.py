@@ -18,7 +18,7 @@ from debayes.imaging.cfa import Symmetry
 from debayes.network.config import BORDER, Config
 from debayes.network.heads import MAPS
 from debayes.posterior import nig
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import MeanOnly, NormalInverseGamma, Posterior
 from debayes.restoration import windows
 from debayes.restoration.runner import Runner
 from debayes.restoration.windows import Window
@@ -83,11 +83,15 @@ def restore_tiles(
     """
     _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
-    return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
+    return (
+        (rows, columns, part.map(lambda t: t.to(mosaic)))
+        for rows, columns, part in tiles
+        if isinstance(part, NormalInverseGamma)  # each is: the network was checked
+    )
 
 
 def _check_heads(network: Runner) -> None:
-    if not network.has_heads:
+    if not network.has_posterior:
         raise ValueError(
             "this engine was prepared for the image alone: use restore_image, or prepare it without image"
         )
@@ -100,7 +104,7 @@ def _start(
     ensemble: bool,
     tile: int | None,
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+) -> Iterator[tuple[slice, slice, Posterior]]:
     """The tiles, on the network's device, of what was asked for, or an error at once."""
     cfa.check_pattern(pattern)
     if mosaic.ndim < 3 or mosaic.shape[-3] != 1 or not mosaic.is_floating_point():
@@ -213,7 +217,7 @@ def band(config: Config, height: int, width: int, moved: bool, free: int) -> tup
 
 
 def _assemble(
-    tiles: Iterator[tuple[slice, slice, NormalInverseGamma]],
+    tiles: Iterator[tuple[slice, slice, Posterior]],
     mosaic: Tensor,
     device: torch.device,
     names: Sequence[str],
@@ -261,7 +265,7 @@ def _tiles(
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+) -> Iterator[tuple[slice, slice, Posterior]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
     pieces = (windows.split(height, sides[0]), windows.split(width, sides[1]))
@@ -287,7 +291,7 @@ def _tiles(
                     top = end
 
 
-def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:
+def _inferred(bands: Iterator[Posterior]) -> Iterator[Posterior]:
     """The same, made without gradients; what is done with them in between may have some."""
     while True:
         with torch.inference_mode():
@@ -299,7 +303,7 @@ def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamm
 
 def _restore_tile(
     network: Runner, mosaic: Tensor, seen: Sequence[tuple[Window, Window, Symmetry]], told: Callable[[], None]
-) -> Iterator[NormalInverseGamma]:
+) -> Iterator[Posterior]:
     """The posterior of the pixels of a tile, merged over what the symmetries see of it; of one alone, which leaves
     everything in its place, in the network's bands."""
     if len(seen) == 1:
@@ -308,6 +312,12 @@ def _restore_tile(
         return
     posteriors = []
     for rows, columns, symmetry in seen:
-        posteriors.append(network.inside(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
+        posteriors.append(network.forward_crop(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
         told()
-    yield nig.merge(posteriors)
+    yield _merge(posteriors)
+
+
+def _merge(posteriors: Sequence[Posterior]) -> Posterior:
+    """The equal mixture of posteriors, or the average of images where only those are known."""
+    whole = [each for each in posteriors if isinstance(each, NormalInverseGamma)]
+    return nig.merge(whole) if whole else MeanOnly(torch.stack([each.loc for each in posteriors]).mean(0))

@@ -35,9 +35,10 @@ def blend_file(
     """
     files.check_target(target)
     shares = tuple(shares) or (1 / max(1, len(models)),) * len(models)
-    cards = [weights.read_card(model) for model in models]
+    read = [weights.read(model) for model in models]
+    cards = [file.card for file in read]
     _check(models, cards, target, shares)
-    networks = [weights.load(model, calibrated=False) for model in models]
+    networks = [file.network(calibrated=False) for file in read]
     pictures = picture_files.find(val) if val is not None else []
     mean = blend(networks, shares)
     scores: list[float] = []

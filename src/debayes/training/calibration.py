@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.evaluation import uncertainty
-from debayes.network import weights
+from debayes.network import heads, weights
 from debayes.network.config import BORDER
 from debayes.network.heads import FILTERS, ONE
 from debayes.network.network import Network
@@ -67,7 +67,8 @@ def calibrate_file(
     model's recipe, unless another is given.
     """
     files.check_target(target)
-    card, network = weights.read_card(model), weights.load(model, device=device)
+    file = weights.read(model)
+    card, network = file.card, file.network(device=device)
     if noise is not None and noise.domain != card.domain:
         raise DebayesError(
             f"{model} was trained in the domain {card.domain!r}: give a recipe for it, not one for {noise.domain!r}"
@@ -198,7 +199,7 @@ def recalibrated(network: Network, samples: Samples) -> NormalInverseGamma:
 def _posterior(network: Network, maps: Float[Tensor, "n 12"]) -> NormalInverseGamma:
     """The posterior that a network makes of its maps, pixel by pixel, with an interpolated mosaic of 0."""
     base = torch.zeros(len(maps), 3, 1, 1)
-    return network.posterior(base, maps[..., None, None]).map(lambda t: t[..., 0, 0])
+    return heads.posterior(network.config, base, maps[..., None, None]).map(lambda t: t[..., 0, 0])
 
 
 def _head(times: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

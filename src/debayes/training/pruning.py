@@ -46,7 +46,8 @@ def prune_file(
 ) -> dict[str, Any]:
     """Write a model without the channels that are idle on patches of its recipe, and return what that changed."""
     files.check_target(target)
-    card, network = weights.read_card(model), weights.load(model, device=device)
+    file = weights.read(model)
+    card, network = file.card, file.network(device=device)
     _body(network)  # raises for other networks now, not after minutes
     if recipe.noise.domain != card.domain:
         raise DebayesError(
