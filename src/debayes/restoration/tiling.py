@@ -5,7 +5,6 @@ network's device once, and nothing in the loop waits for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from math import inf
 from time import monotonic
 
@@ -22,7 +21,6 @@ from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import windows
 from debayes.restoration.runner import Runner
 from debayes.restoration.windows import Window
-from debayes.system import malloc
 
 # The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
 # at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
@@ -274,17 +272,16 @@ def _tiles(
         if progress is not None:
             progress(done / total)
 
-    with malloc.keep() if network.device.type == "cpu" else nullcontext():
-        for i, rows in enumerate(pieces[0]):
-            bring([row_windows[i] for row_windows, _, _ in turned])
-            for j, columns in enumerate(pieces[1]):
-                seen = [(row_windows[i], column_windows[j], s) for row_windows, column_windows, s in turned]
-                top = rows.start
-                for band in _inferred(_restore_tile(network, flat, seen, told)):
-                    confirm()
-                    end = top + band.loc.shape[-2]
-                    yield slice(top, end), columns, band.map(lambda t: t.view(*batch, *t.shape[1:]))
-                    top = end
+    for i, rows in enumerate(pieces[0]):
+        bring([row_windows[i] for row_windows, _, _ in turned])
+        for j, columns in enumerate(pieces[1]):
+            seen = [(row_windows[i], column_windows[j], s) for row_windows, column_windows, s in turned]
+            top = rows.start
+            for band in _inferred(_restore_tile(network, flat, seen, told)):
+                confirm()
+                end = top + band.loc.shape[-2]
+                yield slice(top, end), columns, band.map(lambda t: t.view(*batch, *t.shape[1:]))
+                top = end
 
 
 def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:

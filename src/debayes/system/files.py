@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, and what went wrong with one."""
+"""Writing a file completely or not at all, and error messages about files."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def explain(error: OSError) -> str:
-    """What the system says of a file, without the number it gives to that."""
+    """The operating system's message about a file, without its error number."""
     return f"{error.filename or 'a file'}: {error.strerror}" if error.strerror else str(error)
 
 
@@ -64,7 +64,7 @@ def _alive(process: int) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, with a line end after its last line."""
     with replace(path) as temporary:
-        temporary.write_text(text.rstrip("\n") + "\n")
+        temporary.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
