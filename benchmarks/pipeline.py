@@ -24,7 +24,7 @@ from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.formats import raw as raws
 from debayes.network import weights
-from debayes.restoration import restore_tiles
+from debayes.restoration.tiling import restore_tiles
 from debayes.system import malloc
 
 

@@ -65,7 +65,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(learning.OVERFITTING, "quick", (32, 10))
     monkeypatch.setitem(learning.FINETUNING, "quick", (1, 5, 16))
     monkeypatch.setitem(visual.MASKING, "quick", 1)
-    monkeypatch.setattr(adaptation, "JUDGED", 16)
+    monkeypatch.setattr(adaptation, "CHECK_SIDE", 16)
     monkeypatch.setattr(visual, "DETAIL", 24)
 
 

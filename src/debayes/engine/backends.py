@@ -45,6 +45,11 @@ class Engine:
         return self.network.device
 
     @property
+    def domain(self) -> str | None:
+        """What the network was trained on."""
+        return self.network.domain
+
+    @property
     def has_heads(self) -> bool:
         """Whether it gives all of the posterior, not the image alone."""
         return self.network.has_heads

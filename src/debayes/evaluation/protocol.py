@@ -21,7 +21,7 @@ from debayes.evaluation.uncertainty import Honesty, assess
 from debayes.formats import pictures as picture_files
 from debayes.imaging import cfa, noise
 from debayes.network.network import Network
-from debayes.restoration import restore
+from debayes.restoration.tiling import restore
 
 
 @dataclass(frozen=True)

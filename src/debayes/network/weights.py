@@ -58,6 +58,7 @@ def load(model: str | Path, *, device: str | torch.device = "cpu", calibrated: b
     """
     card, tensors = _read(locate(model))
     network = Network(card.config)
+    network.domain = card.domain
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     except RuntimeError:
