@@ -130,6 +130,7 @@ def find_device(name: str) -> str:
 
     usable = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     if name == "auto":
+        log.log.info("device: %s, of %s", usable[-1], ", ".join(usable))
         return usable[-1]
     if name not in usable:
         raise DebayesError(f"the device {name!r} is not on this machine: there is auto, {', '.join(usable)}")
@@ -149,6 +150,7 @@ def choose_raw_model(model: str, device: str) -> str:
     from debayes.network.weights import check_domain
 
     chosen = model if model != "auto" else ("raw-s" if device == "cpu" else "raw-l")
+    log.log.info("model: %s", chosen)
     check_domain(chosen, "raw")
     return chosen
 

@@ -33,9 +33,11 @@ COUNTS_MEAN = 1.5
 # share of the noise variance from photons. Of Kodak and McMaster, with noise of sigma 0 to 20, no mosaic has all.
 RAW_CAST, RAW_MEAN, RAW_PHOTONS = 0.8, 0.25, 0.5
 
-# Side of the blocks in which colours are compared, a multiple of the period of every pattern; blocks along a side;
-# side of the window in which noise is measured.
-BLOCK, BLOCKS, WINDOW = 12, 32, 512
+# Colours are compared in blocks of this side, a multiple of the period of every pattern; so many along a side.
+BLOCK, BLOCKS = 12, 16
+
+# Noise is measured in bands of this many rows, and in about this many photosites.
+BAND, MEASURED = 48, 300_000
 
 
 def to_mosaic(mosaic: object) -> Float[Tensor, "*batch 1 h w"]:
@@ -177,13 +179,12 @@ def looks_raw(mosaic: Float[Tensor, "*batch 1 h w"], pattern: str) -> bool:
     red, green, blue = _color_means(values[0], pattern)
     if max(red, blue) > RAW_CAST * green or (red + 2 * green + blue) / 4 > RAW_MEAN:
         return False
-    aligned = cfa.align(values, pattern)
-    top, left = (max(0, size - WINDOW) // (2 * BLOCK) * BLOCK for size in aligned.shape[1:])
-    window = aligned[:, top : top + WINDOW, left : left + WINDOW]
-    if not bool(window.isfinite().all()):
+    row = torch.arange(height)
+    bands = values[:, row // BAND % -(-height * width // MEASURED) == 0]
+    if not bool(bands.isfinite().all()):
         return False
-    profile = noise_profile.estimate(window, "RGGB")
-    photons = profile.gain * max(0.0, float(window.median()))
+    profile = noise_profile.estimate(bands, pattern)
+    photons = profile.gain * max(0.0, float(bands.median()))
     return photons > RAW_PHOTONS * (photons + profile.floor) > 0
 
 
