@@ -8,7 +8,7 @@ import os
 from math import ceil
 from pathlib import Path
 
-# By default OpenMP's threads spin for milliseconds while they wait for each other. On a busy machine the thread that
+# By default threads of OpenMP spin for milliseconds while they wait for each other. On a busy machine the thread
 # they wait for may be the one without a core. The second variable is for LLVM's and Intel's OpenMP.
 YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 
