@@ -24,7 +24,7 @@ from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.formats import raw as raws
 from debayes.network import weights
-from debayes.restoration import restore_tiles
+from debayes.restoration.tiling import restore_tiles
 from debayes.system import malloc
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
     width = height * 3 // 2
-    with tempfile.TemporaryDirectory() as name, malloc.keep():  # kept as by the process
+    with tempfile.TemporaryDirectory() as name, malloc.use_single_arena():  # as the process does
         folder = Path(name)
         pictures.write(folder / "large.png", scenes.wallpaper(height, width), bits=8)
         mosaics.simulate_raw(folder / "large.png", folder / "large.dng", iso=1600)

@@ -54,7 +54,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         model, name = options.one
-        print(json.dumps(measure(model, name, options)))
+        with nullcontext() if name == "plain" else malloc.use_single_arena():  # as the command line does
+            print(json.dumps(measure(model, name, options)))
         return
     device = torch.device(options.device)
     rate = throughput.matrix_rate(device)
@@ -121,7 +122,6 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
     if name != "plain":
         fast = engine.prepare(network, name, image=True)
         return lambda mosaic: restore_image(fast, mosaic), 2e9 * fast.network.kmac_per_pixel
-    malloc.keep = lambda: nullcontext(lambda: None)  # type: ignore[assignment, return-value]
     plain = Network(network.config).to(device).eval().requires_grad_(False)
     plain.load_state_dict({key: value.contiguous() for key, value in network.state_dict().items()})
     return lambda mosaic: restore_image(plain, mosaic, tile=1024), 2e9 * network.kmac_per_pixel
@@ -171,7 +171,7 @@ def show_layers(network: Network, rate: float, model: str) -> None:
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(note)
-    with torch.inference_mode(), malloc.keep():
+    with torch.inference_mode(), malloc.use_single_arena():
         network(torch.rand(1, 1, 1024, 1024))
     total = sum(seconds for _, seconds, _ in kinds.values())
     print(f"{model}\n| convolution | at | GFLOP/s | of the matrix rate | of the time | by winograd |")

@@ -64,7 +64,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(learning.OVERFITTING, "quick", (32, 10))
     monkeypatch.setitem(learning.FINETUNING, "quick", (1, 5, 16))
     monkeypatch.setitem(visual.MASK_STEPS, "quick", 1)
-    monkeypatch.setattr(adaptation, "JUDGED", 16)
+    monkeypatch.setattr(adaptation, "CHECK_SIDE", 16)
     monkeypatch.setattr(visual, "DETAIL", 24)
 
 

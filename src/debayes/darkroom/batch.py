@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -19,7 +19,7 @@ from debayes.darkroom.file import Settings
 from debayes.engine import Engine, prepare
 from debayes.formats import raw
 from debayes.network import weights
-from debayes.system import cores, files, malloc
+from debayes.system import cores, errors
 
 # What the name of a developed file ends with, before its ending: a folder can be developed twice.
 MARK = "-debayes"
@@ -45,6 +45,8 @@ class Outcome:
     """What `file.develop_file` said; nothing if it was skipped or failed."""
     error: str = ""
     """Why it failed, in one sentence with the file's name."""
+    bug: Exception | None = None
+    """The error itself, if it is a bug."""
 
     @property
     def skipped(self) -> bool:
@@ -157,9 +159,8 @@ def _run_here(
     is left for the disk to do then costs nothing.
     """
     alone = network.device.type == "cpu"
-    keep = malloc.keep() if alone else nullcontext()
     one = partial(ThreadPoolExecutor, 1)
-    with keep, one() as disk, one() as writer, one(initializer=_be_one) as reader:
+    with one() as disk, one() as writer, one(initializer=_be_one) as reader:
         store = partial(file.store, directly=alone)
         reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
         writing: Future[Future[Outcome]] | None = None
@@ -196,10 +197,11 @@ def _attempt(job: Job, step: Callable[[], Any]) -> Any:
     """What a step gives, or the outcome that says why it failed."""
     try:
         return step()
-    except (ValueError, OSError, MemoryError, RuntimeError) as error:
-        words = files.explain(error) if isinstance(error, OSError) else str(error)
-        words = " ".join(words.split()) or type(error).__name__
-        return Outcome(job, error=words if str(job.source) in words else f"{job.source}: {words}")
+    except Exception as error:
+        bug = errors.is_bug(error)
+        words = f"{type(error).__name__}: {error}" if bug else errors.one_line(error)
+        words = words if str(job.source) in words else f"{job.source}: {words}"
+        return Outcome(job, error=words, bug=error if bug else None)
 
 
 def _read(job: Job, settings: Settings) -> file.Negative:

@@ -13,6 +13,7 @@ from jaxtyping import Float, UInt16
 from torch import Tensor
 
 from debayes.darkroom.brightness import Balance
+from debayes.darkroom.counts import read_shot
 from debayes.darkroom.loop import (
     Progress,
     check_strength,
@@ -148,7 +149,7 @@ def read(source: Path, target: Path, settings: Settings) -> Negative:
     files.check_target(target)
     if target.resolve() == source.resolve():
         raise ValueError(f"{target} is the raw itself: write the picture somewhere else")
-    raw = raws.read(source, black=settings.black, white=settings.white, pattern=settings.pattern)
+    raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
     return Negative(source, target, raw, noise_of(raw))
 
 

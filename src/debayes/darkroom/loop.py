@@ -14,8 +14,9 @@ from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color, noise_profile, vst
 from debayes.imaging.noise_profile import Profile
 from debayes.posterior.nig import NormalInverseGamma, check_level
-from debayes.restoration import restore_tiles
+from debayes.restoration import arrays
 from debayes.restoration.runner import Runner
+from debayes.restoration.tiling import restore_tiles
 
 # Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
 # cache; an even number. Of tiles at most so many, as each strip takes many small steps there.
@@ -107,6 +108,7 @@ def develop(
     With a `level`, such as 0.9, error bars are given too: the intervals that hold the true values with that
     probability, in 24 bytes a pixel more.
     """
+    arrays.check_develop(network, raw)
     if level is not None:
         check_level(level)
     found = noise_of(raw)

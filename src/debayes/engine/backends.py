@@ -54,6 +54,11 @@ class Engine:
         """Whether it gives the whole posterior, and not the image alone."""
         return self.network.has_posterior
 
+    @property
+    def domain(self) -> str | None:
+        """What the network was trained on."""
+        return self.network.domain
+
     def forward_crop(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> Posterior:
         """The posterior of some rows and columns of a mosaic, which must not be close to its border."""
         bands = list(self.run(mosaic, rows, columns))

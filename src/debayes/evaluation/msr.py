@@ -22,7 +22,7 @@ from debayes.evaluation.baselines import Baseline
 from debayes.formats import pictures
 from debayes.imaging import color
 from debayes.network.network import Network
-from debayes.restoration import restore
+from debayes.restoration.tiling import restore
 from debayes.system.errors import DebayesError
 
 PATTERN = "RGGB"

@@ -25,7 +25,7 @@ from debayes.evaluation.uncertainty import UncertaintyScores, assess
 from debayes.formats import pictures as picture_files
 from debayes.imaging import cfa, noise
 from debayes.network.network import Network
-from debayes.restoration import restore
+from debayes.restoration.tiling import restore
 from debayes.system.errors import DebayesError
 
 # A picture file, or the picture itself: an array (h, w, 3) as in NumPy or a tensor (3, h, w) as in PyTorch.

@@ -27,7 +27,7 @@ from debayes.formats.raw import Raw
 from debayes.imaging import vst
 from debayes.imaging.cfa import Pattern
 from debayes.imaging.noise_profile import Profile
-from debayes.system import cores, malloc
+from debayes.system import cores
 from debayes.system.errors import DebayesError
 from debayes.system.files import replace
 from debayes.system.memory_file import Draft
@@ -294,5 +294,5 @@ def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
         return coder.encode(part)
 
     # NumPy does not hold the interpreter while it works on a tile
-    with malloc.keep(), ThreadPoolExecutor(cores.count()) as threads:
+    with ThreadPoolExecutor(cores.count()) as threads:
         yield from threads.map(encode, product(range(0, height, rows), range(0, width, columns)))

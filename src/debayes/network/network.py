@@ -32,6 +32,8 @@ class Network(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        self.domain: str | None = None
+        """What it was trained on, "srgb" values or camera "raw"s; nothing if that is not known."""
         self.body: UNet | PaperNet = UNet(config) if config.architecture == "unet" else PaperNet(config)
 
     def forward(self, mosaic: Tensor) -> Posterior:

@@ -64,6 +64,7 @@ class WeightFile:
     def network(self, *, device: str | torch.device = "cpu", calibrated: bool = True) -> Network:
         """The network, ready to restore with; arguments as for `load`."""
         network = Network(self.card.config)
+        network.domain = self.card.domain
         expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in self.tensors.items()}:
             raise DebayesError(f"{self.path}: its tensors do not fit the configuration stored with them")
