@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 PAGE = 4096
 
 
-class Draft(RawIOBase):
+class MemoryFile(RawIOBase):
     """A file in memory, with room for so many bytes; it is moved to where there is more if they are not enough."""
 
     def __init__(self, room: int) -> None:
