@@ -3,7 +3,7 @@
 A canvas keeps the picture in the precision in which it is needed: float32 in memory, or the numbers of a file.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from debayes.formats import dng, maps, pictures
 BLACK = 2048
 
 
+@runtime_checkable
 class Canvas(Protocol):
     """A picture that is made in passes."""
 
