@@ -251,12 +251,18 @@ def _failure(job: Job, error: Exception) -> Outcome:
 def limit_to_one_core(*executors: Executor) -> None:
     """Let PyTorch use one core in the threads of these executors, which have one thread each, and in no others.
 
-    PyTorch's setting is that of the thread that makes it and of all threads that start later: it is put back.
+    `torch.set_num_threads` is for the thread that calls it, and for all threads that use PyTorch for the first time
+    later: for them it is put back.
     """
+
+    def limit() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # its first use in this thread: from now on the thread has its own number
+
     before = torch.get_num_threads()
     try:
         for executor in executors:
-            executor.submit(torch.set_num_threads, 1).result()
+            executor.submit(limit).result()
     finally:
         torch.set_num_threads(before)
 
