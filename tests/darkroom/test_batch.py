@@ -16,8 +16,10 @@ import torch
 
 from debayes.darkroom import batch, domain, file, mosaics
 from debayes.darkroom.file import Settings
+from debayes.engine import prepare
 from debayes.evaluation import scenes
 from debayes.formats import pictures
+from debayes.network import weights
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +271,36 @@ def test_steps_have_all_cores_on_a_cpu(source: Path, tmp_path: Path, monkeypatch
     finally:
         torch.set_num_threads(before)
     assert seen == [3, 3, 3]
+
+
+def test_overlapping_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule of a GPU, on a CPU: all steps but restoring have one core, and the files are the same."""
+    happened: list[tuple[str, int]] = []
+    for name in ("read", "restore", "encode", "save"):
+        step = getattr(file, name)
+
+        def noting(*arguments: Any, name: str = name, step: Any = step, **options: Any) -> Any:
+            happened.append((name, torch.get_num_threads()))
+            return step(*arguments, **options)
+
+        monkeypatch.setattr(file, name, noting)
+    network = prepare(weights.load("raw-s"), "eager")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        one_by_one = list(batch.run_here(batch.plan([folder], folder / "one", ".dng"), network, Settings()))
+        happened.clear()
+        jobs = batch.plan([folder], folder / "overlap", ".dng")
+        outcomes = list(batch.run_here(jobs, network, Settings(), overlap=True))
+    finally:
+        torch.set_num_threads(before)
+    assert {count for name, count in happened if name != "restore"} == {1}
+    assert {count for name, count in happened if name == "restore"} == {3}
+    assert [o.failed for o in outcomes] == [o.failed for o in one_by_one] and [o.job for o in outcomes] == jobs
+    for outcome, other in zip(outcomes, one_by_one, strict=True):
+        if outcome.answer is not None:
+            with rawpy.imread(str(outcome.job.target)) as found, rawpy.imread(str(other.job.target)) as expected:
+                assert (found.raw_image_visible == expected.raw_image_visible).all()
 
 
 @pytest.mark.gpu

@@ -162,33 +162,35 @@ def run_here(
     network: Engine,
     settings: Settings,
     progress: Callable[[Job, float], None] | None = None,
+    *,
+    overlap: bool | None = None,
 ) -> Iterator[Outcome]:
     """Develop the files in this process, the steps of `file.process` in several threads.
 
     At most one file is read, one restored, one encoded and one saved at the same time, which bounds memory.
 
-    On a GPU all four run at the same time; all but restoring have one core each, so that the thread that feeds the
-    GPU does not wait for one. On a CPU a network uses all cores, and anything that runs beside it costs twice its
-    own time: the next file is read and the last one encoded between two restorations, with all cores. Saving runs
-    beside the network: it only waits for the disk.
+    With `overlap`, the default on a GPU, all four run at the same time; all but restoring have one core each, so
+    that the thread that feeds the GPU does not wait for one. On a CPU a network uses all cores, and anything that
+    runs beside it costs twice its own time: the next file is read and the last one encoded between two
+    restorations, with all cores. Saving runs beside the network: it only waits for the disk.
     """
-    on_cpu = network.device.type == "cpu"
-    runs = [_Run(job, _steps(job, network, settings, progress, direct=on_cpu)) for job in jobs]
+    overlap = network.device.type != "cpu" if overlap is None else overlap
+    runs = [_Run(job, _steps(job, network, settings, progress, direct=not overlap)) for job in jobs]
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as encoder, ThreadPoolExecutor(1) as saver:
-        if not on_cpu:
+        if overlap:
             limit_to_one_core(reader, encoder, saver)
         reading = reader.submit(runs[0].advance)
         saving: Future[Outcome] | None = None
         for run, following in zip_longest(runs, runs[1:]):
             reading.result()
-            if following is not None and not on_cpu:
+            if following is not None and overlap:
                 reading = reader.submit(following.advance)
             run.advance()
             if saving is not None:
                 yield saving.result()
             encoding = encoder.submit(run.advance)
             saving = saver.submit(_save, run, encoding)
-            if on_cpu:
+            if not overlap:
                 if following is not None:
                     reading = reader.submit(following.advance)
                 encoding.result()
