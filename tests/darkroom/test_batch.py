@@ -148,7 +148,7 @@ def test_a_worker_that_dies(folder: Path, monkeypatch: pytest.MonkeyPatch, end: 
     jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "abc"]
     outcomes = list(batch.run(jobs, "raw-s", Settings(), processes=2))
     (failed,) = (outcome for outcome in outcomes if outcome.failed)
-    assert failed.error.startswith(f"{folder / 'b.DNG'}: {words}") and failed.exception is None
+    assert failed.error.startswith(f"{folder / 'b.DNG'}: {words}") and failed.bug is None
     assert len(outcomes) == 3 and (folder / "out" / "below" / "c-debayes.dng").exists()
 
 
@@ -172,9 +172,7 @@ def test_a_bug_is_no_fault_of_the_file(folder: Path, monkeypatch: pytest.MonkeyP
         and first.error
         == (f"{first.job.source}: failed by a bug of debayes (IndexError: index 3 is out of bounds)")
     )
-    assert isinstance(first.exception, IndexError) and "broken" in "".join(
-        traceback.format_exception(first.exception)
-    )
+    assert isinstance(first.bug, IndexError) and "broken" in "".join(traceback.format_exception(first.bug))
     assert len(others) == 2 and all(outcome.answer is not None for outcome in others)
 
 
@@ -193,7 +191,7 @@ def test_a_bug_in_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     outcomes = list(batch.run(jobs, "raw-s", Settings(), processes=2))
     for outcome in outcomes:
         assert "bug of debayes (RuntimeError: the size of tensor a must match)" in outcome.error
-        assert isinstance(outcome.exception, RuntimeError) and "in stumble" in outcome.exception.__notes__[0]
+        assert isinstance(outcome.bug, RuntimeError) and "in stumble" in outcome.bug.__notes__[0]
     assert len(outcomes) == 2
 
 
@@ -213,7 +211,7 @@ def test_lack_of_memory_is_told(source: Path, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(file, "restore", refuse)
     (outcome,) = batch.run(batch.plan([source], tmp_path, ".dng"), "raw-s", Settings())
-    assert outcome.error.startswith(f"{source}: there is not enough memory") and outcome.exception is None
+    assert outcome.error.startswith(f"{source}: there is not enough memory") and outcome.bug is None
 
 
 class Stubborn(Exception):

@@ -47,8 +47,8 @@ class Outcome:
     """What `file.develop_file` answers; nothing if the file was skipped or failed."""
     error: str = ""
     """Why it failed, in one line with the file's name."""
-    exception: Exception | None = None
-    """The bug of debayes that made it fail, if one did: to be raised when the batch is done."""
+    bug: Exception | None = None
+    """The error itself if it is a bug of debayes: raise it when the batch is done."""
 
     @property
     def failed(self) -> bool:
@@ -247,7 +247,7 @@ def _failure(job: Job, error: Exception) -> Outcome:
         return Outcome(job, error=line if str(job.source) in line else f"{job.source}: {line}")
     traceback.clear_frames(error.__traceback__)  # they hold the picture
     line = " ".join(f"{type(error).__name__}: {error}".split())
-    return Outcome(job, error=f"{job.source}: failed by a bug of debayes ({line})", exception=error)
+    return Outcome(job, error=f"{job.source}: failed by a bug of debayes ({line})", bug=error)
 
 
 def limit_to_one_core(*executors: Executor) -> None:
@@ -297,12 +297,12 @@ def _prepare_worker(
 
 def _develop_in_worker(network: Engine, settings: Settings, job: Job) -> Outcome:
     (outcome,) = run_here([job], network, settings)
-    return replace(outcome, exception=outcome.exception and _portable(outcome.exception))
+    return replace(outcome, bug=outcome.bug and _portable(outcome.bug))
 
 
 def _fail_in_worker(error: Exception, job: Job) -> Outcome:
     outcome = _failure(job, error)
-    return replace(outcome, exception=outcome.exception and _portable(outcome.exception))
+    return replace(outcome, bug=outcome.bug and _portable(outcome.bug))
 
 
 def _portable(error: Exception) -> Exception:
