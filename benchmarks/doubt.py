@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import Part, develop_tiles, noise_of
+from debayes.darkroom.domain import DevelopedTile, RawSource, noise_of
+from debayes.darkroom.loop import develop_tiles
 from debayes.engine import Engine, prepare
 from debayes.evaluation import metrics, protocol
 from debayes.evaluation.uncertainty import LEVELS
@@ -111,13 +112,13 @@ def cover_raws(models: list[str], pictures: list[Path], speeds: list[float], eng
             yield f"| {name}, ISO {iso:g} | " + " | ".join(cells) + f" | {median(shares):.2f} |"
 
 
-def _develop(network: Engine, path: Path, iso: float) -> Iterator[tuple[Tensor, Part]]:
+def _develop(network: Engine, path: Path, iso: float) -> Iterator[tuple[Tensor, DevelopedTile]]:
     """The tiles of a simulated raw of a picture, developed, each with the true linear colours."""
     with tempfile.TemporaryDirectory() as folder:
         mosaics.simulate_raw(path, Path(folder) / "shot.dng", iso=iso)
         raw = raws.read(Path(folder) / "shot.dng")
     light = BODY.expose(pictures.read(path))
-    for part in develop_tiles(network, raw, noise_of(raw)):
+    for part in develop_tiles(network, RawSource(raw, noise_of(raw))):
         yield light[:, part.rows, part.columns], part
 
 

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from torch import Tensor
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import enter, noise_of
+from debayes.darkroom.domain import encode_raw, noise_of
 from debayes.engine import Engine, prepare
 from debayes.evaluation import scenes
 from debayes.formats import pictures
@@ -49,7 +49,7 @@ def main() -> None:
         command += ["--model", options.model, "--engine", options.engine]
         raw = raws.read(folder / "large.dng")
         engine = prepare(weights.load(options.model), options.engine)
-        encoded = enter(raw, noise_of(raw))
+        encoded = encode_raw(raw, noise_of(raw))
         alone(engine, encoded, raw.pattern)  # the first call does work that the process does once
         start = monotonic()
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import noise_of
+from debayes.darkroom.domain import noise_of
 from debayes.formats import pictures
 from debayes.formats import raw as raws
 from debayes.imaging import cfa, noise_profile, virtual_camera

@@ -42,13 +42,14 @@ def test_simulate_then_restore(
     assert run(monkeypatch, "restore", mosaic, "-o", output, "--maps", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["pattern"] == "GBRG" and (answer["width"], answer["height"]) == (91, 67)
-    assert [Path(p).name for p in answer["written"]] == ["out.png", "out.noise.tiff", "out.doubt.tiff"]
+    names = ["out.png", "out.noise.tiff", "out.noise.png", "out.doubt.tiff", "out.doubt.png"]
+    assert [Path(p).name for p in answer["written"]] == names
     truth = pictures.read(photo)
     noisy = cfa.interpolate(pictures.read_mosaic(mosaic).values[None], "GBRG")[0]
     assert float(metrics.psnr(pictures.read(output), truth)) > float(metrics.psnr(noisy, truth)) + 4
-    noise = pictures.read(mosaic.parent / "out.noise.tiff")
+    maps = [mosaic.parent / f"out.{kind}.tiff" for kind in ("noise", "doubt")]
+    noise, doubt = (pictures.read(path) * pictures.describe(path)["65535 is"] for path in maps)
     assert 255 * float(noise.median()) == pytest.approx(10, rel=0.2)
-    doubt = pictures.read(mosaic.parent / "out.doubt.tiff")
     assert float(doubt.min()) > 0 and bool((doubt < noise).all())
 
 

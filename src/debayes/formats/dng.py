@@ -30,7 +30,7 @@ from debayes.imaging.noise_profile import Profile
 from debayes.system import cores
 from debayes.system.errors import DebayesError
 from debayes.system.files import replace
-from debayes.system.memory_file import Draft
+from debayes.system.memory_file import MemoryFile
 
 # The side of a tile; a multiple of 16, as TIFF asks for.
 TILE = 512
@@ -107,7 +107,7 @@ def draft(
     preview: UInt8[np.ndarray, "k l 3"],
     left: Profile | None = None,
     software: str = "debayes",
-) -> Draft:
+) -> MemoryFile:
     """The same linear DNG in memory, without what exiftool alone could copy."""
     height, width = picture.shape[:2]
     below = _Tags([])
@@ -120,7 +120,7 @@ def draft(
     below.numbers(50829, "I", (0, 0, height, width))
     below.fractions(50718, "I", (1.0, 1.0))
     below.fractions(50780, "I", (1.0,))  # BestQualityScale
-    drafted = Draft(picture.nbytes * 5 // 8)  # more than most take
+    drafted = MemoryFile(picture.nbytes * 5 // 8)  # more than most take
     shape = (height, width, 3)
     _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
     return drafted
@@ -158,14 +158,14 @@ def write_mosaic(
     below.numbers(50713, "H", (pattern.period, pattern.period))
     below.numbers(50714, "H", (black,) * pattern.period**2)
     below.numbers(50717, "I", (white,))
-    drafted = Draft(counts.nbytes)
+    drafted = MemoryFile(counts.nbytes)
     _write(drafted, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
     with replace(path) as temporary:
         drafted.store(temporary)
 
 
 def _write(
-    drafted: Draft,
+    drafted: MemoryFile,
     pieces: Any,
     shape: tuple[int, ...],
     photometric: int,

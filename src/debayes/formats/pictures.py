@@ -23,6 +23,7 @@ from debayes.formats import ifd
 from debayes.imaging import color
 from debayes.system.errors import DebayesError
 from debayes.system.files import replace
+from debayes.system.memory_file import MemoryFile
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -149,34 +150,61 @@ def encode(
     exif: bytes | None = None,
     quality: int = 95,
 ) -> None:
-    """Write an array (h, w) or (h, w, c) in the format of the ending; only TIFF stores the record.
+    """Write an array (h, w) or (h, w, c) as the format of the name: see `assemble`."""
+    assembled = assemble(path.suffix, array, record=record, icc=icc, exif=exif, quality=quality)
+    with replace(path) as temporary:
+        assembled.store(temporary)
 
-    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG.
+
+def assemble(
+    ending: str,
+    array: NDArray[Any],
+    *,
+    record: dict[str, Any] | None = None,
+    icc: bytes | None = None,
+    exif: bytes | None = None,
+    quality: int = 95,
+) -> MemoryFile:
+    """An array (h, w) or (h, w, c) as a file in memory, in the format of the ending.
+
+    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG. The record is
+    kept by TIFF alone.
     """
-    suffix = path.suffix.lower()
-    if suffix not in BITS:
-        raise DebayesError(_unknown_ending(path, BITS))
+    ending = ending.lower()
+    if ending not in BITS:
+        raise DebayesError(
+            f"pictures are written as {', '.join(BITS)}, not as {ending or 'a file without an ending'}"
+        )
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     array = np.ascontiguousarray(array)
-    with replace(path) as temporary:
-        if suffix in (".tif", ".tiff"):
-            _write_tiff(temporary, array, record, icc, None if exif is None else ifd.read(exif))
-        elif suffix == ".npy":
-            with temporary.open("wb") as file:
-                np.save(file, array)
-        elif suffix == ".png" and array.dtype == np.uint16:
-            import imagecodecs
+    if ending in (".tif", ".tiff"):
+        file = MemoryFile(array.nbytes + 2**16)
+        _write_tiff(file, array, record, icc, None if exif is None else ifd.read(exif))
+        return file
+    if ending == ".npy":
+        file = MemoryFile(array.nbytes + 2**12)
+        np.save(file, array)
+        return file
+    if ending == ".png" and array.dtype == np.uint16:
+        import imagecodecs
 
-            temporary.write_bytes(_tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif))
-        elif suffix == ".png":
-            temporary.write_bytes(_tag_png(encode_png8(array), icc, exif))
-        else:
-            temporary.write_bytes(encode_jpeg8(array, quality, icc=icc, exif=exif))
+        data = _tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif)
+    elif ending == ".png":
+        data = _tag_png(encode_png8(array), icc, exif)
+    else:
+        data = encode_jpeg8(array, quality, icc=icc, exif=exif)
+    file = MemoryFile(len(data))
+    file.write(data)
+    return file
 
 
 def _write_tiff(
-    path: Path, array: NDArray[Any], record: dict[str, Any] | None, icc: bytes | None, block: ifd.Block | None
+    file: MemoryFile,
+    array: NDArray[Any],
+    record: dict[str, Any] | None,
+    icc: bytes | None,
+    block: ifd.Block | None,
 ) -> None:
     import tifffile
 
@@ -190,8 +218,9 @@ def _write_tiff(
         for tag in (271, 272, 306, 315, 33432):  # maker, model, date, author, rights
             if tag in block.images[0]:
                 tags.append((tag, "s", 0, block.images[0][tag].data.rstrip(b"\0"), True))
+    stream: Any = file  # it is all that tifffile asks of a file
     tifffile.imwrite(
-        path,
+        stream,
         array,
         byteorder=order,
         photometric="rgb" if array.ndim == 3 else "minisblack",
@@ -201,8 +230,7 @@ def _write_tiff(
         extratags=tags,
     )
     if below:
-        with path.open("r+b") as stream:
-            ifd.attach(stream, order, below)
+        ifd.attach(stream, order, below)
 
 
 def color_profile(primaries: str) -> bytes:
