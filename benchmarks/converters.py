@@ -88,7 +88,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
         blind = replace(raws.read(noisy), profile=None)
         picture = loop.develop(weights.load(model), blind).picture
         found[f"debayes {model}, blind: camera colours"] = score(picture.clamp(0, 1), clean)
-        developed[model] = folder / f"{Path(model).stem}.dng"
+        developed[model] = folder / f"{len(developed)}.dng"  # models of two folders may have one name
         dng.write(developed[model], numbers(picture), shot, preview=blank)
     if shutil.which("rawtherapee-cli"):
         reference = rawtherapee(truth, folder)
