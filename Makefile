@@ -1,13 +1,14 @@
 # make demo   set up, develop a noisy mosaic of a free photograph, write demo/demo.png
 # make test   set up, then lint, types, layers and tests: what CI runs
 # make check  the same without the tests
+# make docs   build the documentation site into site/, with every warning an error
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format clean
+.PHONY: demo test check docs format clean
 
 demo: $(READY)
 	$(BIN)/debayes demo -o demo
@@ -21,6 +22,9 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -32,5 +36,9 @@ $(READY): pyproject.toml constraints.txt hatch_build.py src/debayes/engine/winog
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[demo,ncnn,onnxruntime,openvino,peers,watch]" --group dev
 	touch $@
 
+$(VENV)/.docs: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt --group docs
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist site
