@@ -24,6 +24,7 @@ def test_site_builds_and_is_self_contained(tmp_path: Path) -> None:
     for page in pages:
         loaded = re.findall(r"<(?:script|link|img)[^>]*?(?:src|href)=\"?(?:https?:)?//[^\" >]+", page.read_text())
         assert not loaded, page
+        assert "--8" not in page.read_text(), f"{page} includes a file that is not there"
 
 
 def test_every_page_is_reachable() -> None:
