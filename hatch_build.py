@@ -39,6 +39,11 @@ class Compiler(BuildHookInterface):  # type: ignore[misc]
                 self.app.display_warning(f"winograd.c is not compiled for {name}: {error}")
                 continue
             build_data["artifacts"].append(str(target.relative_to(self.root)))
-            build_data["pure_python"], build_data["infer_tag"] = False, True
+            build_data["pure_python"], build_data["tag"] = False, self.tag()
         if build_data["pure_python"]:
             self.app.display_warning("no C compiler made winograd.c: debayes is built without the engine winograd")
+
+    def tag(self) -> str:
+        """The platform's tag for any Python 3: ctypes loads the library, which does not link Python."""
+        platform = self.build_config.builder.get_best_matching_tag().rpartition("-")[2]
+        return f"py3-none-{platform}"
