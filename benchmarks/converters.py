@@ -83,7 +83,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
         return float(np.mean([float(metrics.psnr(shown[..., part], reference[..., part])) for part in parts]))
 
     found: dict[str, float] = {}
-    developed = {}
+    developed: dict[str, Path] = {}
     for model in models:
         blind = replace(raws.read(noisy), profile=None)
         picture = loop.develop(weights.load(model), blind).picture

@@ -85,7 +85,7 @@ PICTURES, RESEARCH, MODELS = "Pictures", "Research and training", "Models"
 COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
     (PICTURES, pictures.develop, _Command),
     (PICTURES, pictures.restore, _Command),
-    (PICTURES, pictures.info, _Command),
+    (PICTURES, models.info, _Command),
     (PICTURES, pictures.simulate, _Command),
     (PICTURES, pictures.demo, _Command),
     (MODELS, models.export, _Command),

@@ -21,6 +21,7 @@ from debayes.darkroom.domain import RawSource, noise_of
 from debayes.darkroom.loop import Progress, check_strength
 from debayes.engine import Engine, selection
 from debayes.formats import dng, maps, metadata, pictures
+from debayes.formats import icc as icc_profiles
 from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color
@@ -287,7 +288,7 @@ def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
     bits = pictures.check_bits(target, None)
     log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
     shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)
-    icc, exif = pictures.color_profile(settings.space), metadata.exif_block(raw)
+    icc, exif = icc_profiles.color_profile(settings.space), metadata.exif_block(raw)
     return pictures.assemble(target.suffix, shown, icc=icc, exif=exif, quality=settings.quality)
 
 

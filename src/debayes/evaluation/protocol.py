@@ -72,7 +72,7 @@ def evaluate(
     scores = []
     for i, picture in enumerate(pictures):
         target = read_picture(picture)
-        target = target[:, : target.shape[1] // 2 * 2, : target.shape[2] // 2 * 2]
+        target = cfa.whole_cells(target, pattern)
         name = Path(picture).name if isinstance(picture, str | Path) else f"picture {i + 1}"
         for j, sigma in enumerate(sigmas):
             scores.append(
