@@ -150,6 +150,8 @@ def encode(
     quality: int = 95,
 ) -> None:
     """Write an array (h, w) or (h, w, c) as the format of the name: see `assemble`."""
+    if path.suffix.lower() not in BITS:
+        raise DebayesError(_unknown_ending(path, BITS))
     assembled = assemble(path.suffix, array, record=record, icc=icc, exif=exif, quality=quality)
     with replace(path) as temporary:
         assembled.store(temporary)
@@ -171,9 +173,7 @@ def assemble(
     """
     ending = ending.lower()
     if ending not in BITS:
-        raise DebayesError(
-            f"pictures are written as {', '.join(BITS)}, not as {ending or 'a file without an ending'}"
-        )
+        raise DebayesError(f"pictures are written as {', '.join(BITS)}, not as {ending!r}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     array = np.ascontiguousarray(array)
