@@ -195,7 +195,7 @@ def _check(
     return values
 
 
-def _aligned(mosaic: Float[Tensor, "1 h w"], pattern: str, network: Network) -> Float[Tensor, "1 h w"]:
+def _aligned(mosaic: Float[Tensor, "1 h w"], pattern: str, network: Network) -> Float[Tensor, "1 k l"]:
     """The middle of a mosaic as RGGB, on the network's device."""
     aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
     return aligned[:, *(_middle(size) for size in aligned.shape[1:])]
