@@ -114,9 +114,9 @@ def soften(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]
 def draw_detail(picture: Float[Tensor, "b 3 h w"], draws: Float[Tensor, "b 17"]) -> Float[Tensor, "b 3 h w"]:
     """Fine detail of one hue on the blurred colours of each patch: chirps, plane waves, bars and weaves (`DETAIL`).
 
-    Frequencies go up to 0.55 cycles per pixel. In photographs, detail near the Nyquist frequency is nearly always
-    neutral or of one hue; the mosaic alone cannot tell it from coloured stripes. The same waves are added to all
-    three colours, or multiply them.
+    Frequencies go from 0.15 to 0.5 cycles per pixel along the axis where they are higher, so up to 0.7 on diagonals.
+    In photographs, detail near the Nyquist frequency is nearly always neutral or of one hue; the mosaic alone cannot
+    tell it from coloured stripes. The same waves are added to all three colours, or multiply them.
     """
 
     def column(name: str) -> Tensor:
@@ -140,14 +140,15 @@ def _detail_waves(
     phase, frequency = column("phase"), column("frequency")
 
     def wave(angle: Tensor, phase: Tensor, frequency: Tensor) -> Tensor:
-        along = x * (2 * pi * angle).cos() + y * (2 * pi * angle).sin()
-        return (2 * pi * ((0.15 + 0.4 * frequency) * along + phase)).cos()
+        cosine, sine = (2 * pi * angle).cos(), (2 * pi * angle).sin()
+        along = (x * cosine + y * sine) / torch.maximum(cosine.abs(), sine.abs())
+        return (2 * pi * ((0.15 + 0.35 * frequency) * along + phase)).cos()
 
-    # cos(pi k r²) has the frequency k r: with this k the farthest corner has the drawn frequency
+    # cos(pi k r²) has the frequency k (x, y): with this k the farthest edge has the drawn frequency
     down, right = y - (5 * column("center_y") - 2) * height, x - (5 * column("center_x") - 2) * width
+    farthest = torch.maximum(down.abs().amax((1, 2), keepdim=True), right.abs().amax((1, 2), keepdim=True))
     squares = down.square() + right.square()
-    farthest = squares.amax((1, 2), keepdim=True).sqrt()
-    chirp = (pi * (0.15 + 0.4 * frequency) / farthest * squares + 2 * pi * phase).cos()
+    chirp = (pi * (0.15 + 0.35 * frequency) / farthest * squares + 2 * pi * phase).cos()
     first = torch.where(column("is_chirp") < 0.5, chirp, wave(column("angle"), phase, frequency))
     second = wave(column("second_angle"), column("second_phase"), column("second_frequency"))
     waves = torch.where(column("is_sum") < 0.35, (first + second) / 2, first)
