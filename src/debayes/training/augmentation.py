@@ -114,9 +114,9 @@ def soften(picture: Float[Tensor, "b 3 h w"], strength: Float[Tensor, "b 1 1 1"]
 def draw_detail(picture: Float[Tensor, "b 3 h w"], draws: Float[Tensor, "b 17"]) -> Float[Tensor, "b 3 h w"]:
     """Fine detail of one hue on the blurred colours of each patch: chirps, plane waves, bars and weaves (`DETAIL`).
 
-    Frequencies go from 0.15 to 0.5 cycles per pixel along the axis where they are higher, so to 0.7 on diagonals.
-    In photographs, detail near the Nyquist frequency is nearly always neutral or of one hue; the mosaic alone cannot
-    tell it from coloured stripes. The same waves are added to all three colours, or multiply them.
+    Frequencies go from 0.15 to 0.5 cycles per pixel along the axis where they are higher, up to 0.7 on diagonals.
+    In photographs, detail near the Nyquist frequency is nearly always neutral or of one hue; the mosaic alone
+    cannot tell it from coloured stripes. The same waves are added to all three colours, or multiply them.
     """
 
     def column(name: str) -> Tensor:
