@@ -1,6 +1,10 @@
-# make demo   set up, develop a noisy mosaic of a free photograph, write demo/demo.png
-# make test   set up, then lint, types, layers and tests: what CI runs
-# make check  the same without the tests
+# make demo    develop a simulated raw of a free photograph; writes demo/demo.png
+# make test    run everything that CI runs: formatting, lint, types, import rules, tests
+# make check   the same without the tests
+# make format  format the code and fix what ruff can fix
+# make clean   remove the virtual environment, the demo and build outputs
+#
+# All but clean first set up a virtual environment in .venv. Another Python or folder: make PYTHON=python3.12 VENV=env
 
 PYTHON ?= python3
 VENV ?= .venv
