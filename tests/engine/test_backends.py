@@ -94,6 +94,26 @@ def test_image_engines_give_only_the_mean() -> None:
     torch.testing.assert_close(found.mean, network.forward_crop(mosaic, rows, columns).mean, rtol=0, atol=1e-4)
 
 
+def test_cudnn_is_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN looks for its fastest kernels while a network runs, and after that does what the host program set."""
+    settings: list[bool] = []
+
+    def run(mosaic: torch.Tensor) -> torch.Tensor:
+        settings.append(torch.backends.cudnn.benchmark)
+        if len(settings) == 2:
+            raise KeyboardInterrupt
+        return mosaic
+
+    monkeypatch.setattr(backends.cuda_graphs, "record", lambda run: run)
+    monkeypatch.setattr(torch, "compile", lambda run, **_: run)
+    recorded = backends._record(run)
+    before = torch.backends.cudnn.benchmark
+    recorded(torch.zeros(1))
+    with pytest.raises(KeyboardInterrupt):
+        recorded(torch.zeros(1))
+    assert settings == [True, True] and torch.backends.cudnn.benchmark is before
+
+
 @pytest.mark.parametrize(("part", "what"), [(0, "picture"), (3, "noise map"), (1, "doubt map")])
 def test_the_self_test_finds_any_wrong_map(part: int, what: str) -> None:
     """An engine of which one map is off fails its self-test, and the map is named."""

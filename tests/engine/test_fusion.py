@@ -92,8 +92,8 @@ def test_fused_steps_come_after_what_they_need(network: str) -> None:
 
 
 def test_residual_blocks_are_chains() -> None:
-    """The first convolution with two blocks, then two at a time; what is needed elsewhere ends a chain, and so do
-    convolutions that are no 3x3."""
+    """The first convolution with two blocks, then two blocks at a time; a chain ends where its result is needed
+    elsewhere, and at convolutions that are not 3x3."""
     network = untrained(Config(widths=(8, 16), blocks=4, bottom_blocks=1, tail=4, tail_blocks=0))
     folded = staged_unet.fold(network, shuffle_last=True)
     planes = graph.examples(network)[0]

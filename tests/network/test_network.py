@@ -1,4 +1,7 @@
-"""The networks: how far a pixel sees, what a cell is, what the heads promise, what a network costs."""
+"""The networks: their receptive radius and stride, the range of their outputs, their cost, what they reject.
+
+Tests `config`, `blocks`, `heads`, `unet` and `paper_net` too.
+"""
 
 import re
 
@@ -49,7 +52,7 @@ def stack(posterior: NormalInverseGamma) -> Tensor:
 
 @each_config
 def test_nothing_beyond_the_radius_is_seen(config: Config) -> None:
-    """Another value of one photosite changes no output farther away than the radius, to the last bit."""
+    """Changing one photosite changes no output farther away than the radius, to the last bit."""
     network, radius, stride = build(config), config.receptive_radius, config.stride
     size = (2 * radius // stride + 4) * stride
     middle = size // 2
@@ -69,7 +72,7 @@ def test_nothing_beyond_the_radius_is_seen(config: Config) -> None:
 
 @each_config
 def test_the_radius_is_reached(config: Config) -> None:
-    """With positive weights nothing cancels: the farthest photosite a pixel sees is at the radius exactly."""
+    """With positive weights nothing cancels: the farthest photosite that a pixel depends on is at the radius."""
     network, radius, stride = build(config), config.receptive_radius, config.stride
     with torch.no_grad():
         for parameter in network.parameters():
@@ -214,7 +217,7 @@ def test_the_cost_of_the_papers_network_by_hand() -> None:
 
 
 def test_an_unknown_architecture_is_refused() -> None:
-    """A word that names no architecture is refused with a sentence that names both."""
+    """The error message names both architectures."""
     with pytest.raises(DebayesError, match='"unet" or "paper", not \'transformer\''):
         Config("transformer")
 
@@ -223,7 +226,7 @@ def test_an_unknown_architecture_is_refused() -> None:
     ("architecture", "widths"), [("unet", ()), ("paper", ()), ("paper", (8, 16)), ("paper", (6,))]
 )
 def test_widths_fit_the_architecture(architecture: str, widths: tuple[int, ...]) -> None:
-    """A network has a level; the paper's has one only, which is unpacked by four."""
+    """A U-Net has at least one level; the paper's network has one, with a multiple of four channels."""
     with pytest.raises(DebayesError, match=f"the '{architecture}' network needs .*one width"):
         Config(architecture, widths=widths)
 

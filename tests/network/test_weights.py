@@ -52,7 +52,7 @@ def test_saving_again_loses_nothing(saved: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", weights.shipped())
 def test_shipped_weights_are_whole(name: str) -> None:
-    """Each shipped file loads, is at most 16 MiB and says where it came from."""
+    """Each shipped file loads, is at most 16 MiB and names its training data and results."""
     card = weights.read_card(name)
     assert weights.load(name).config == card.config
     assert weights.locate(name).stat().st_size <= 16 * 2**20
@@ -60,20 +60,20 @@ def test_shipped_weights_are_whole(name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
-    """A typo is answered with the names there are."""
+    """The error message lists the names."""
     with pytest.raises(DebayesError, match=r"no model 'wild-x'.*wild-s"):
         weights.load("wild-x")
 
 
 def test_a_truncated_file(saved: Path) -> None:
-    """Half a file is refused."""
+    """A file that lacks its end is rejected."""
     saved.write_bytes(saved.read_bytes()[:-100])
     with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(saved)
 
 
 def test_a_flipped_bit(saved: Path) -> None:
-    """A file with one wrong bit in its tensors is refused by its checksum."""
+    """The checksum detects one wrong bit in the tensors."""
     data = bytearray(saved.read_bytes())
     data[-3] ^= 1
     saved.write_bytes(data)
@@ -82,7 +82,7 @@ def test_a_flipped_bit(saved: Path) -> None:
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
-    """Nothing at all is refused too."""
+    """An empty file is rejected too."""
     path = tmp_path / "empty.safetensors"
     path.write_bytes(b"")
     with pytest.raises(DebayesError, match="not a whole safetensors file"):
@@ -90,7 +90,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
-    """A pickle that would create a file when loaded is refused, and creates nothing."""
+    """A pickle that would create a file when loaded is rejected, and creates nothing."""
     trap, path = tmp_path / "trap", tmp_path / "net.pt"
 
     class Bomb:
@@ -104,7 +104,7 @@ def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
 
 
 def test_a_foreign_file(tmp_path: Path) -> None:
-    """A safetensors file of somebody else's is told apart from a damaged one."""
+    """A safetensors file that debayes did not write has an error message of its own."""
     path = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(3)}, path, {"format": "pt"})
     with pytest.raises(DebayesError, match="not one that debayes wrote"):
@@ -121,7 +121,7 @@ def test_a_foreign_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str) -> None:
-    """A file of a newer format, or one whose description does not fit its tensors, is refused."""
+    """A file of a newer format, or one whose description does not fit its tensors, is rejected."""
     from safetensors import safe_open
 
     with safe_open(saved, framework="pt") as file:
@@ -165,6 +165,6 @@ def test_a_changed_description(saved: Path) -> None:
 
 
 def test_saving_to_a_missing_folder(tmp_path: Path) -> None:
-    """The folder is named, and nothing is written."""
+    """The error message names the folder, and nothing is written."""
     with pytest.raises(FileNotFoundError, match="does not exist"):
         weights.save(Network(CONFIG), tmp_path / "no" / "net.safetensors", weights.Card(CONFIG))
