@@ -1,10 +1,14 @@
-# make demo   set up, develop a noisy mosaic of a free photograph, write demo/demo.png
-# make test   set up, then lint, types, layers and tests: what CI runs
-# make check  the same without the tests
-# make docs   build the documentation site into site/, with every warning an error
+# make demo         develop a simulated raw of a free photograph; writes demo/demo.png
+# make test         run everything that CI runs: formatting, lint, types, import rules, tests
+# make check        the same without the tests
+# make docs         build the documentation site into site/, with every warning an error
 # make notebooks    run the notebooks of docs/notebooks, in their short form
-# make wheel   build dist/*.whl for this Linux, for every Python 3, and have auditwheel check it
+# make wheel        build dist/*.whl for this Linux, for every Python 3, and have auditwheel check it
 # make constraints  upgrade every package, and write the versions to constraints.txt; run `make test` after it
+# make format       format the code and fix what ruff can fix
+# make clean        remove the virtual environment, the demo and build outputs
+#
+# All but clean first set up a virtual environment in .venv. Another Python or folder: make PYTHON=python3.12 VENV=env
 
 PYTHON ?= python3
 VENV ?= .venv

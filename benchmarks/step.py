@@ -22,6 +22,9 @@ from debayes.training.loop import train
 from debayes.training.progress import Progress
 from debayes.training.recipe import Recipe, read_recipe
 
+# Steps between two reports of `train`.
+REPORTED = 100
+
 
 def write_tiles(path: Path, count: int = 64, size: int = 256) -> None:
     """Write a zip of tiles of random numbers: the time of a step does not depend on the pictures."""
@@ -38,9 +41,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("recipe", type=Path, help="a TOML file, as in recipes/")
     parser.add_argument("changes", nargs="*", help="changes of the recipe, such as optimizer.batch=8")
-    parser.add_argument("--warm", type=int, default=300, help="steps before the measured ones (default: 300)")
-    parser.add_argument("--measured", type=int, default=100, help="measured steps (default: 100)")
+    parser.add_argument("--warm", type=int, default=300, help="steps before; hundreds (default: 300)")
+    parser.add_argument("--measured", type=int, default=100, help="steps to measure; hundreds (default: 100)")
     options = parser.parse_args()
+    if options.warm % REPORTED or options.measured % REPORTED or min(options.warm, options.measured) < REPORTED:
+        parser.error(f"--warm and --measured must be multiples of {REPORTED}")
     measure(read_recipe(options.recipe, options.changes), options.warm, options.measured)
 
 

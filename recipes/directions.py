@@ -1,8 +1,8 @@
 """Compute the filters that the noise profile is estimated with: python recipes/directions.py DATA/train/free-0.zip
 
-Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of
-each colour, and weights them so that rough windows do not dominate. Writes the eigenvectors of their covariance,
-from the least energy in pictures to the most. The last ones, slopes and edges, are left out.
+Takes windows of noise-free simulated raws of tiles under free licences, subtracts the mean of each colour, and
+weights them so that windows with much detail do not dominate. Writes the eigenvectors of their covariance, from the
+least energy in pictures to the most, without the last ones: slopes and edges.
 """
 
 import argparse
@@ -24,10 +24,12 @@ KEPT, PLAIN = 46, 1e-3
 
 
 def main() -> None:
-    """Write the directions."""
+    """Write the filters."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tiles", type=Path, nargs="+")
-    parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"))
+    parser.add_argument("tiles", type=Path, nargs="+", help="stores of training tiles")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"), help="NPY file"
+    )
     options = parser.parse_args()
     store = tiles.Store(options.tiles, size=256)
     found = directions(covariance(store.block(0)))
@@ -36,7 +38,7 @@ def main() -> None:
 
 
 def covariance(tiles: Tensor) -> Tensor:
-    """How the photosites of a window vary together, their colours' means taken off."""
+    """The covariance of the photosites of a window after subtracting the mean of each colour."""
     side = noise_profile.WINDOW
     masks = cfa.masks("RGGB", side, side).flatten(1).double()
     generator = torch.Generator().manual_seed(0)
@@ -56,7 +58,7 @@ def covariance(tiles: Tensor) -> Tensor:
 
 
 def directions(covariance: Tensor) -> Tensor:
-    """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
+    """The eigenvectors of a covariance of windows as rows, smallest eigenvalue first, without uniform colours."""
     masks = cfa.masks("RGGB", noise_profile.WINDOW, noise_profile.WINDOW).flatten(1).double()
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)
