@@ -30,8 +30,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"))
     options = parser.parse_args()
     store = tiles.Store(options.tiles, size=256)
-    shelf = tiles.Shelf(store, stay=1, step=0, device=torch.device("cpu"))
-    found = directions(covariance(shelf.tiles))
+    found = directions(covariance(store.block(0)))
     with files.replace(options.output) as temporary, temporary.open("wb") as file:
         np.save(file, found[:KEPT].float().view(KEPT, noise_profile.WINDOW, noise_profile.WINDOW).numpy())
 
@@ -44,7 +43,7 @@ def covariance(tiles: Tensor) -> Tensor:
     total = torch.zeros(side**2, side**2, dtype=torch.float64)
     for batch in range(BATCHES):
         picture = tiles[torch.randint(len(tiles), (BATCH,), generator=generator)].permute(0, 3, 1, 2).float() / 255
-        draws = torch.rand(BATCH, virtual_camera.SHOT_DRAWS, generator=generator)
+        draws = torch.rand(BATCH, virtual_camera.SHOT.width, generator=generator)
         none = torch.zeros(BATCH, 2, *picture.shape[2:])
         shot = virtual_camera.shoot(picture.mT if batch % 2 else picture, draws, none, high=0.01)
         mosaic = cfa.mosaic(shot.clean).double()

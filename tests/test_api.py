@@ -1,4 +1,4 @@
-"""The public surface: these names, imported when first used."""
+"""The public names: these, imported when first used."""
 
 import subprocess
 import sys
@@ -9,24 +9,43 @@ import debayes
 
 
 def test_public_names() -> None:
-    """What is public is listed here; taking a name away or adding one changes this test."""
+    """All public names are listed here; removing one or adding one changes this test."""
     assert debayes.__all__ == [
         "Config",
+        "DebayesError",
+        "Developed",
         "Network",
         "NormalInverseGamma",
+        "Pattern",
         "Raw",
+        "Recipe",
         "adapt",
         "develop",
+        "develop_file",
         "evaluate",
         "load",
         "mosaic",
+        "prepare",
         "read",
+        "read_recipe",
         "restore",
+        "restore_image",
+        "restore_tiles",
         "train",
     ]
     assert set(debayes.__all__) <= set(dir(debayes))
-    for name in debayes.__all__:
-        assert callable(getattr(debayes, name))
+
+
+@pytest.mark.parametrize("name", debayes.__all__)
+def test_each_is_there(name: str) -> None:
+    """It can be called, and says what it does."""
+    value = getattr(debayes, name)
+    assert callable(value) and value.__doc__
+
+
+def test_what_a_user_can_put_right_is_a_value_error() -> None:
+    """So a program that does not know debayes' own error catches it all the same."""
+    assert issubclass(debayes.DebayesError, ValueError)
 
 
 def test_unknown_names_are_attribute_errors() -> None:
@@ -39,6 +58,7 @@ def test_import_loads_nothing_heavy() -> None:
     """`import debayes` loads no torch; using a name does."""
     code = (
         "import sys, debayes\nassert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+        "debayes.DebayesError\nassert 'torch' not in sys.modules\n"
         "debayes.Network\nassert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

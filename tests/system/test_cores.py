@@ -131,15 +131,12 @@ def test_a_container_with_one_core_of_many(command: list[str]) -> None:
     assert "OMP_NUM_THREADS = '2'" in openmp(command, quota, OMP_NUM_THREADS="2")[0]
 
 
-def test_all_commands_that_compute_take_threads() -> None:
-    """All but `runs`, which reads logs."""
+def test_all_commands_take_threads() -> None:
+    """As they take -v and --debug: the options of all commands."""
     group = typer.main.get_command(app.app)
-    without = [
-        name
-        for name, each in group.commands.items()  # type: ignore[attr-defined]
-        if not any("--threads" in option.opts for option in each.params)
-    ]
-    assert without == ["runs"]
+    for command in group.commands.values():  # type: ignore[attr-defined]
+        names = {name for option in command.params for name in option.opts}
+        assert {"--threads", "--verbose", "-v", "--debug"} <= names
 
 
 def test_jobs_share_the_threads(

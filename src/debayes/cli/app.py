@@ -1,41 +1,48 @@
-"""The `debayes` command: its list of commands, and what becomes of an error."""
+"""The `debayes` command: its list of commands, its options for all of them, and error handling."""
 
 import atexit
 import gc
 import os
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from debayes.cli import models, pictures, research
-from debayes.system import files
-
-app = typer.Typer(
-    name="debayes",
-    invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+from debayes.cli.options import Debug, Verbose, common_options
+from debayes.system import errors, log, malloc
 
 
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    """Noisy camera mosaics to clean colour images, with a posterior for every pixel."""
-    if version:
-        from debayes import __version__
+class _FlagsWithoutType:
+    """Help that shows --json, not --json <bool>."""
 
-        typer.echo(__version__)
-        raise typer.Exit
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) or getattr(param, "count", False):
+                param.metavar = ""
+        return params
 
 
-class _Lists(TyperCommand):
-    """A command whose options take several values: --sigma 5 10 15 is --sigma 5 --sigma 10 --sigma 15."""
+class _Group(_FlagsWithoutType, TyperGroup):
+    """The program."""
+
+
+class _Command(_FlagsWithoutType, TyperCommand):
+    """One command of it."""
+
+
+class _Lists(_Command):
+    """A command whose options take several values: --sigma 5 10 15 is --sigma 5 --sigma 10 --sigma 15.
+
+    Only for commands without arguments: an argument after such an option would be one more value of it.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         several = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
@@ -50,29 +57,57 @@ class _Lists(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-COMMANDS: tuple[tuple[Callable[..., None], type[TyperCommand]], ...] = (
-    (pictures.develop, TyperCommand),
-    (pictures.restore, TyperCommand),
-    (pictures.simulate, TyperCommand),
-    (pictures.info, TyperCommand),
-    (research.evaluate, _Lists),
-    (research.reproduce, _Lists),
-    (research.train, TyperCommand),
-    (research.tiles, TyperCommand),
-    (research.runs, TyperCommand),
-    (models.prune, TyperCommand),
-    (models.blend, _Lists),
-    (models.calibrate, TyperCommand),
-    (models.export, TyperCommand),
-    (models.bench, _Lists),
-    (pictures.demo, TyperCommand),
+app = typer.Typer(
+    name="debayes",
+    cls=_Group,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function, kind in COMMANDS:
-    app.command(cls=kind)(function)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Verbose = 0,
+    debug: Debug = False,
+) -> None:
+    """Noisy camera mosaics to clean colour images, with a Bayesian posterior for every pixel."""
+    if version:
+        from debayes import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+PICTURES, RESEARCH, MODELS = "Pictures", "Research and training", "Models"
+
+COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
+    (PICTURES, pictures.develop, _Command),
+    (PICTURES, pictures.restore, _Command),
+    (PICTURES, pictures.info, _Command),
+    (PICTURES, pictures.simulate, _Command),
+    (PICTURES, pictures.demo, _Command),
+    (MODELS, models.export, _Command),
+    (MODELS, models.bench, _Lists),
+    (MODELS, models.calibrate, _Command),
+    (MODELS, models.prune, _Command),
+    (MODELS, models.blend, _Command),
+    (RESEARCH, research.evaluate, _Lists),
+    (RESEARCH, research.reproduce, _Command),
+    (RESEARCH, research.train, _Command),
+    (RESEARCH, research.tiles, _Command),
+    (RESEARCH, research.runs, _Command),
+)
+for panel, function, kind in COMMANDS:
+    app.command(cls=kind, rich_help_panel=panel)(common_options(function))
+
+# Commands that run networks on whole pictures: for them the allocator keeps freed memory.
+RESTORING = ("develop", "restore", "info", "demo", "bench", "evaluate", "reproduce")
 
 
 def main() -> None:
-    """Run the command; what a user can put right is one sentence and exit code 2."""
+    """Run the command and exit with its code: 0, or one of those of `system.errors`."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     # A quarter of a million objects come with PyTorch: looking again and again for those that are no longer used
@@ -80,30 +115,43 @@ def main() -> None:
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     warnings.formatwarning = lambda message, *_, **__: f"debayes: {message}\n"
+    log.show()
+    signal.signal(signal.SIGTERM, _terminate)
+    command = next((arg for arg in sys.argv[1:] if not arg.startswith("-")), "")
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        with malloc.use_single_arena() if command in RESTORING else nullcontext():
+            code = app(standalone_mode=False) or 0
     except (typer.Abort, KeyboardInterrupt):
-        again = ": start it again to go on where it was" if sys.argv[1:2] in (["develop"], ["reproduce"]) else ""
-        sys.stderr.write(f"debayes: stopped{again}\n")
-        sys.exit(130)
+        resumes = command in ("develop", "reproduce")
+        sys.stderr.write(f"debayes: stopped{': run the same command again to continue' if resumes else ''}\n")
+        code = errors.INTERRUPTED
     except Exception as error:
-        sentence = _explain(error)
-        if sentence is None:
-            raise
-        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
-            sys.stderr.write(f"debayes: {sentence}\n")
-        sys.exit(2)
+        code = _fail(
+            error, "a smaller optimizer.batch" if command == "train" else "a smaller --tile or fewer --jobs"
+        )
+    sys.exit(code)
 
 
-def _explain(error: Exception) -> str | None:
-    """The sentence for an error that a user can put right, none for ours."""
-    if hasattr(error, "format_message"):  # typer's own: an option that is unknown, missing or of the wrong kind
-        return f"{error.format_message().rstrip('.')} (see --help)"
-    if isinstance(error, OSError):
-        return files.explain(error)
-    if isinstance(error, ValueError | FloatingPointError | ModuleNotFoundError):
-        return str(error)
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error)):
-        cure = "a smaller optimizer.batch or data.hold" if sys.argv[1:2] == ["train"] else "a smaller --tile"
-        return f"there is not enough memory: close other programs, or use {cure}"
-    return None
+def _terminate(*_: object) -> None:
+    """End at SIGTERM as at the end of the program: temporary files are removed, processes of our own are ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+    if "multiprocessing" in sys.modules:
+        from multiprocessing import active_children
+
+        for child in active_children():
+            child.terminate()
+    sys.exit(errors.TERMINATED)
+
+
+def _fail(error: Exception, smaller: str) -> int:
+    """Print one line about an error, with --debug its traceback before it; the exit code."""
+    usage = getattr(error, "format_message", None)  # typer's: an option that is unknown, missing or malformed
+    if "--debug" in sys.argv and not usage:
+        traceback.print_exception(error)
+    if not usage and errors.is_bug(error):
+        sys.stderr.write(f"debayes: {errors.describe_bug(error)}\n")
+        return errors.BUG
+    line = f"{usage().rstrip('.')} (see --help)" if usage else errors.one_line(error, smaller)
+    if os.environ.get("RANK", "0") == "0":  # one line, not one of each process that torchrun started
+        sys.stderr.write(f"debayes: {line}\n")
+    return errors.FAILED

@@ -1,76 +1,138 @@
-"""What the commands share: options, and how they find a device, a model, a folder, and answer."""
+"""What the commands share: options, and how they find a device, a model and a folder, and print an answer."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from debayes.system import cores
+from debayes.system import cores, log
+from debayes.system.errors import DebayesError
 
 if TYPE_CHECKING:
     from debayes.network.network import Network
 
+# Headings of the options in --help.
+OUTPUT, SENSOR, MACHINE, MESSAGES = "Output", "Sensor", "Machine", "Messages"
 
-def _limit(threads: int | None) -> int | None:
+
+def _limit_threads(threads: int | None) -> int | None:
     """Done while the command line is read, before anything imports PyTorch."""
     cores.limit(threads)
     return threads
 
 
+def _show_log(verbosity: int) -> int:
+    if verbosity:  # given to the program or to the command: the other must not undo it
+        log.show(verbosity)
+    return verbosity
+
+
 Model = Annotated[str, typer.Option("--model", "-m", help="A shipped model's name or a weight file.")]
+RawModel = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A model's name or a weight file.", show_default="raw-s; raw-l on a GPU"),
+]
 Threads = Annotated[
     int | None,
     typer.Option(
         "--threads",
         min=1,
-        help="Threads on the CPU, over all jobs.",
+        help="CPU threads, over all jobs.",
         show_default="as many as cores",
-        callback=_limit,
+        callback=_limit_threads,
+        rich_help_panel=MACHINE,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=MACHINE)]
 EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
         help="How networks are run: auto, eager, half, winograd, compile, ncnn, onnxruntime or openvino.",
+        rich_help_panel=MACHINE,
+    ),
+]
+Tile = Annotated[
+    int | None,
+    typer.Option(
+        help="Side of a tile in photosites; smaller tiles need less memory and more time.",
+        show_default="1536; on a GPU what fits",
+        rich_help_panel=MACHINE,
     ),
 ]
 Ensemble = Annotated[
     bool,
-    typer.Option("--ensemble/--no-ensemble", help="Average over the eight symmetries: better, 8 times slower."),
+    typer.Option(
+        "--ensemble/--no-ensemble", help="Average over the eight symmetries: a little better, 8 times slower."
+    ),
 ]
 Adapt = Annotated[
     int,
     typer.Option(
         min=0,
-        help="First adapt to noise unlike that of the training, in at most so many steps; 30 is good.",
+        help="If the noise is unlike that of the training: fine-tune the network to it first, in at most this many "
+        "steps; 30 is a good number.",
     ),
 ]
 Pattern = Annotated[str, typer.Option(help="RGGB, BGGR, GRBG or GBRG: the top-left 2x2 cell in reading order.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.", rich_help_panel=OUTPUT)]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        help="Print what is decided and why; -vv prints details.",
+        show_default=False,
+        callback=_show_log,
+        rich_help_panel=MESSAGES,
+    ),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.", rich_help_panel=MESSAGES)]
+COMMON: dict[str, tuple[Any, Any]] = {"threads": (Threads, None), "verbose": (Verbose, 0), "debug": (Debug, False)}
+
+
+def common_options(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of all commands; those it does not take itself have been dealt with before it."""
+    signature = inspect.signature(function)
+    added = {name: option for name, option in COMMON.items() if name not in signature.parameters}
+
+    def command(**arguments: Any) -> None:
+        try:
+            function(**{name: value for name, value in arguments.items() if name not in added})
+        except KeyboardInterrupt:  # typer would end with code 130 and no message
+            raise typer.Abort from None
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, (kind, default) in added.items()
+    ]
+    parameters = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    command.__name__ = function.__name__
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__signature__ = signature.replace(parameters=[*parameters, *more])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*parameters, *more)} | {"return": None}
+    return command
 
 
 def make_folder(path: Path) -> None:
     if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file: give a folder to write to")
+        raise DebayesError(f"{path} is a file: give a folder to write to")
     path.mkdir(parents=True, exist_ok=True)
 
 
 def find_device(name: str) -> str:
-    import torch
+    from debayes.network.device import find_device as find
 
-    usable = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    if name == "auto":
-        return usable[-1]
-    if name not in usable:
-        raise ValueError(f"the device {name!r} is not on this machine: there is auto, {', '.join(usable)}")
-    return name
+    return str(find(name))
 
 
 def load_network(model: str, device: str) -> "Network":
-    """A network for mosaics of pictures."""
+    """A network for mosaics of sRGB values."""
     from debayes.network.weights import check_domain, load
 
     check_domain(model, "srgb")
@@ -78,16 +140,17 @@ def load_network(model: str, device: str) -> "Network":
 
 
 def choose_raw_model(model: str, device: str) -> str:
-    """The model that develops raws if none is named: the small one on a CPU, the large one on a GPU."""
+    """The model to develop raws with, if none is named: the small one on a CPU, the large one on a GPU."""
     from debayes.network.weights import check_domain
 
     chosen = model if model != "auto" else ("raw-s" if device == "cpu" else "raw-l")
+    log.log.info("model: %s", chosen)
     check_domain(chosen, "raw")
     return chosen
 
 
 def indent(table: dict[str, Any], before: str) -> Iterator[str]:
-    """A nested table as indented lines; one that holds no tables on one line."""
+    """A nested table as indented lines; the innermost tables each on one line."""
     for key, value in table.items():
         if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
             yield f"{before}{key}"
@@ -101,7 +164,7 @@ def indent(table: dict[str, Any], before: str) -> Iterator[str]:
 
 
 def _short(value: Any) -> Any:
-    """A number without more digits than it is worth."""
+    """A number rounded to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from debayes.cli.options import (
+    MACHINE,
+    OUTPUT,
+    SENSOR,
     Adapt,
     Device,
     EngineName,
@@ -14,7 +17,9 @@ from debayes.cli.options import (
     Json,
     Model,
     Pattern,
+    RawModel,
     Threads,
+    Tile,
     choose_raw_model,
     find_device,
     indent,
@@ -22,104 +27,115 @@ from debayes.cli.options import (
     make_folder,
     show,
 )
+from debayes.system import errors
+from debayes.system.errors import DebayesError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from debayes.darkroom.batch import Outcome
 
-# How far apart the seeds of two simulations are: a picture of one has other noise than any picture of another.
-SEEDS = 1_000_003
+# Distance of the seeds of two runs of `simulate`: pictures of different runs never share their noise.
+SEED_STRIDE = 1_000_003
 
 
 def develop(
     photos: Annotated[
-        list[Path], typer.Argument(help="Camera raws, or folders of them.", show_default=False, readable=False)
+        list[Path],
+        typer.Argument(
+            help="Camera raws or folders of them; or sensor counts in .npy or .tiff, with --pattern, --black and "
+            "--white.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="The folder to write to; made if missing.", show_default="beside the raw"
+            "--output",
+            "-o",
+            help="The folder to write to; made if missing.",
+            show_default="beside the raw",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     to: Annotated[
-        str, typer.Option(help="dng (linear, all metadata), or a rendered tiff (16 bit), png (16 bit) or jpeg.")
-    ] = "dng",
-    model: Annotated[
         str,
         typer.Option(
-            "--model", "-m", help="A model's name or a weight file.", show_default="raw-s; raw-l on a GPU"
+            help="dng (linear, all metadata), or a rendered tiff (16 bit), png (16 bit) or jpeg.",
+            rich_help_panel=OUTPUT,
         ),
-    ] = "auto",
+    ] = "dng",
+    model: RawModel = "auto",
     ensemble: Ensemble = False,
     adapt: Adapt = 0,
     strength: Annotated[
-        float, typer.Option(min=0, max=1, help="The share of the noise that goes; the rest stays as grain.")
+        float, typer.Option(min=0, max=1, help="The share of the noise to remove; the rest stays as grain.")
     ] = 1.0,
     maps: Annotated[
         bool,
         typer.Option(
             "--maps/--no-maps",
-            help="Also write maps of noise and of doubt (standard deviations), as 16-bit TIFF and as PNG.",
+            help="Also write maps of noise and doubt (standard deviations), as 16-bit TIFF and as PNG.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
-    exposure: Annotated[float, typer.Option(help="Stops brighter, of a rendered picture.")] = 0.0,
-    space: Annotated[str, typer.Option(help="Colours of a rendered picture: srgb or p3.")] = "srgb",
-    quality: Annotated[int, typer.Option(min=1, max=99, help="Of a JPEG.")] = 95,
+    exposure: Annotated[
+        float, typer.Option(help="Brighten a rendered picture by this many stops.", rich_help_panel=OUTPUT)
+    ] = 0.0,
+    space: Annotated[
+        str, typer.Option(help="Colour space of a rendered picture: srgb or p3.", rich_help_panel=OUTPUT)
+    ] = "srgb",
+    quality: Annotated[int, typer.Option(min=1, max=99, help="JPEG quality.", rich_help_panel=OUTPUT)] = 95,
     black: Annotated[
-        float | None, typer.Option(help="The raw's count of black.", show_default="what the file says")
+        float | None,
+        typer.Option(help="The count of black.", show_default="what the file says", rich_help_panel=SENSOR),
     ] = None,
     white: Annotated[
-        float | None, typer.Option(help="The raw's count of white.", show_default="what the file says")
+        float | None,
+        typer.Option(help="The count of white.", show_default="what the file says", rich_help_panel=SENSOR),
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option(help="RGGB, BGGR, GRBG or GBRG.", show_default="what the file says")
-    ] = None,
-    tile: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=1,
-            help="Side of a tile; smaller needs less memory and more time.",
-            show_default="1536; on a GPU what fits",
+            help="The colour pattern: RGGB, BGGR, GRBG or GBRG.",
+            show_default="what the file says",
+            rich_help_panel=SENSOR,
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Files at a time, each in its own process.")] = 1,
+    tile: Tile = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=1, help="Files at a time, each in its own process.", rich_help_panel=MACHINE
+        ),
+    ] = 1,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite/--keep", help="Develop what has been developed before.")
+        bool,
+        typer.Option(
+            "--overwrite/--keep", help="Develop files again that are developed already.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     device: Device = "auto",
     engine: EngineName = "auto",
     threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Develop camera raws: NAME-debayes.dng, clean and linear, for any raw converter; or pictures to look at.
+    """Develop camera raws: NAME-debayes.dng, clean and linear, for any raw converter; or rendered pictures.
 
-    What is there already is skipped, so an interrupted folder goes on where it stopped. A file that cannot be
-    developed is named at the end, and the others are developed all the same; the exit code is then 1.
+    Files that are developed already are skipped, so an interrupted folder can be continued. A file that cannot be
+    developed is named at the end and does not stop the others; the exit code is then 1.
     """
-    from debayes.system import malloc
-
-    malloc.unite()  # before NumPy and PyTorch start their threads
-
     from debayes.cli.terminal import batch_bar
     from debayes.darkroom import batch, file
-    from debayes.imaging import cfa, color
+    from debayes.imaging import cfa
 
     to = {"jpg": "jpeg", "tif": "tiff"}.get(to, to)
-    if to not in file.FORMATS:
-        raise ValueError(f"pictures are developed to {', '.join(file.FORMATS)}, not {to!r}")
-    if space not in color.SPACES:
-        raise ValueError(f"the colours are those of {' or '.join(color.SPACES)}, not {space!r}")
-    if to == "dng" and (exposure, space, quality) != (0.0, "srgb", 95):
-        raise ValueError("--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg")
+    _check_format(to, space, rendering=(exposure, space, quality) != (0.0, "srgb", 95))
     if threads is not None and threads < jobs:
-        raise ValueError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
-    if pattern is not None:
-        cfa.check_pattern(pattern.upper())
+        raise DebayesError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
     if output is not None and output.suffix.lower() in file.FORMATS.values() and not output.exists():
-        raise ValueError(f"--output is a folder, not a file like {output}: each picture has the name of its raw")
+        raise DebayesError(f"--output is a folder, not a file like {output}: each picture has the name of its raw")
     place = find_device(device)
-    plan = batch.plan(photos, output, file.FORMATS[to])
-    if output is not None:
-        make_folder(output)
     settings = file.Settings(
         ensemble=ensemble,
         adapt=adapt,
@@ -128,11 +144,14 @@ def develop(
         tile=tile,
         black=black,
         white=white,
-        pattern=pattern and pattern.upper(),
+        pattern=None if pattern is None else cfa.check_pattern(pattern.upper()),
         exposure=exposure,
         space=space,
         quality=quality,
     )
+    plan = batch.plan(photos, output, file.FORMATS[to])
+    if output is not None:
+        make_folder(output)
     outcomes = []
     with batch_bar(len(plan)) as (report, say):
         for outcome in batch.run(
@@ -149,22 +168,45 @@ def develop(
             answer = outcome.answer or {}
             say(answer.get("width", 0) * answer.get("height", 0), "" if json_ else _outcome(outcome))
     outcomes.sort(key=lambda outcome: plan.index(outcome.job))
+    _summarise(outcomes, json_)
+
+
+def _check_format(to: str, space: str, *, rendering: bool) -> None:
+    """Reject formats and colour spaces that pictures cannot be developed to."""
+    from debayes.darkroom import file
+    from debayes.imaging import color
+
+    if to not in file.FORMATS:
+        raise DebayesError(f"pictures are developed to {', '.join(file.FORMATS)}, not {to!r}")
+    if space not in color.SPACES:
+        raise DebayesError(f"the colour space is {' or '.join(color.SPACES)}, not {space!r}")
+    if to == "dng" and rendering:
+        raise DebayesError(
+            "--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg"
+        )
+
+
+def _summarise(outcomes: "Sequence[Outcome]", as_json: bool) -> None:
+    """Print what was done and what failed, and exit with 1, 2 or 70 if something did."""
     failed = [outcome.error for outcome in outcomes if outcome.error]
-    if json_:
-        found = [
+    bugs = [outcome.bug for outcome in outcomes if outcome.bug is not None]
+    if as_json:
+        answers = [
             {"source": str(o.job.source), "written": [], "skipped": o.skipped, "error": o.error} | (o.answer or {})
             for o in outcomes
         ]
-        show(found, True, "")
+        show(answers, True, "")
     elif len(outcomes) > 1:
         skipped = sum(outcome.skipped for outcome in outcomes)
         done = len(outcomes) - skipped - len(failed)
-        again = " (--overwrite develops them anew)" if skipped else ""
+        again = " (--overwrite develops them again)" if skipped else ""
         typer.echo(f"{done} developed, {skipped} were there already{again}, {len(failed)} failed")
     for error in failed:
         typer.echo(f"debayes: {error}", err=True)
+    if bugs:
+        raise bugs[0]
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(errors.SOME_FAILED if len(failed) < len(outcomes) else errors.FAILED)
 
 
 def restore(
@@ -176,28 +218,28 @@ def restore(
     model: Model = "wild-s",
     ensemble: Ensemble = False,
     adapt: Adapt = 0,
-    black: Annotated[float, typer.Option(help="The file's number for black.")] = 0.0,
+    black: Annotated[float, typer.Option(help="The file's value of black.")] = 0.0,
     white: Annotated[
         float | None,
-        typer.Option(help="The file's number for white.", show_default="the type's largest, 1 for floats"),
+        typer.Option(help="The file's value of white.", show_default="the type's largest, 1 for floats"),
     ] = None,
     bits: Annotated[
         int | None,
-        typer.Option(help="Bits a sample: 8, 16, or 32 for float.", show_default="16; 8 for JPEG, 32 for NPY"),
+        typer.Option(help="Bits per sample: 8, 16, or 32 for float.", show_default="16; 8 for JPEG, 32 for NPY"),
     ] = None,
     maps: Annotated[
-        bool, typer.Option("--maps/--no-maps", help="Also write OUTPUT.noise.tiff and OUTPUT.doubt.tiff.")
+        bool,
+        typer.Option("--maps/--no-maps", help="Also write maps of noise and of doubt, as 16-bit TIFF and as PNG."),
     ] = False,
-    tile: Annotated[
-        int | None,
-        typer.Option(help="Side of a tile; smaller needs less memory.", show_default="1536; on a GPU what fits"),
-    ] = None,
+    tile: Tile = None,
     device: Device = "auto",
     engine: EngineName = "auto",
-    threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Restore a mosaic file: demosaicked, denoised, with maps of noise and doubt."""
+    """Demosaick and denoise a mosaic of sRGB values (PNG, TIFF or NPY), with maps of noise and doubt.
+
+    For sensor counts, which are linear and not white balanced, use develop.
+    """
     from debayes.cli.terminal import progress_bar
     from debayes.darkroom.mosaics import restore_file
     from debayes.engine import prepare
@@ -218,7 +260,7 @@ def restore(
             tile=tile,
             progress=progress,
         )
-    known = " (not recorded: --pattern if it is another)" if answer["assumed"] else ""
+    known = " (not recorded in the file: give --pattern if it is another)" if answer["assumed"] else ""
     adapted = f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})" if adapt else ""
     show(
         answer,
@@ -239,18 +281,20 @@ def simulate(
     sigma: Annotated[
         float | None,
         typer.Option(
-            help="Noise level in 1/255; the highest one of varying, the read noise of poisson; not of a DNG.",
+            help="Noise level in 1/255; with varying the highest, with poisson the read noise; not of a DNG.",
             show_default="10",
         ),
     ] = None,
     gain: Annotated[
         float | None,
-        typer.Option(help="What one photon adds to the signal, of poisson; white is 1.", show_default="0.002"),
+        typer.Option(help="With poisson: what one photon adds to the signal; white is 1.", show_default="0.002"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     iso: Annotated[
         float | None,
-        typer.Option(help="Of a DNG: the speed of the virtual camera, and so its noise.", show_default="1600"),
+        typer.Option(
+            help="Of a DNG: the ISO speed of the virtual camera, which sets its noise.", show_default="1600"
+        ),
     ] = None,
     exposure: Annotated[
         float | None,
@@ -259,31 +303,30 @@ def simulate(
     to: Annotated[
         str, typer.Option(help="tiff or npy (float, unclipped), png (16 bit, clipped), or dng (a camera raw).")
     ] = "tiff",
-    threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which remembers its pattern (PNG and NPY do not).
+    """Make noisy mosaics of pictures: NAME.mosaic.tiff, which records its pattern (PNG and NPY do not).
 
-    With --to dng, a virtual camera shoots the pictures: NAME.dng, and NAME.truth.tiff, which is what a camera
-    without noise and with all colours everywhere would have seen.
+    With --to dng a virtual camera takes the pictures: NAME.dng, and NAME.truth.tiff, the same shot without noise
+    and with all colours at every pixel.
     """
     from debayes.cli.terminal import progress_bar
     from debayes.darkroom.mosaics import simulate_file, simulate_raw
 
     if to not in ("tiff", "npy", "png", "dng"):
-        raise ValueError(f"mosaics are written to tiff, npy, png or dng, not {to!r}")
+        raise DebayesError(f"mosaics are written to tiff, npy, png or dng, not {to!r}")
     if to != "dng" and (iso is not None or exposure is not None):
-        raise ValueError(f"only a dng has an ISO speed and an exposure, not a {to}")
+        raise DebayesError(f"only a dng has an ISO speed and an exposure, not a {to}")
     if to == "dng" and not (noise is None and sigma is None and gain is None):
-        raise ValueError("the noise of a dng is that of its --iso: leave --noise, --sigma and --gain out")
+        raise DebayesError("the noise of a dng is that of its --iso: leave --noise, --sigma and --gain out")
     targets = [output / (f"{path.stem}.dng" if to == "dng" else f"{path.stem}.mosaic.{to}") for path in images]
     if len(set(targets)) < len(targets):
-        raise ValueError("two of the pictures have the same name: write them to different folders")
+        raise DebayesError("two of the pictures have the same name: write them to different folders")
     make_folder(output)
     answers = []
     with progress_bar("simulating") as progress:
         for i, (path, target) in enumerate(zip(images, targets, strict=True)):
-            cell, own = pattern.upper(), seed * SEEDS + i
+            cell, own = pattern.upper(), seed * SEED_STRIDE + i
             if to == "dng":
                 speed, stops = 1600.0 if iso is None else iso, exposure or 0.0
                 answers.append(simulate_raw(path, target, iso=speed, pattern=cell, stops=stops, seed=own))
@@ -303,16 +346,15 @@ def info(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A camera raw, a picture, a mosaic, a weight file or a model's name; all models if none."
+            help="A camera raw, a picture, a mosaic, a weight file or a model's name; without it, all models."
         ),
     ] = None,
     device: Device = "auto",
-    threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Say what a file holds; or what a model is, where it came from and how well it does.
+    """Describe a file or a model: size, levels, pattern and noise; weights, recipe, licences and results.
 
-    Of a camera raw: the shot, its noise, which model would develop it and how long that would take here.
+    Of a camera raw also: the shot, which model would develop it, and about how long that would take here.
     """
     from debayes.darkroom import file
     from debayes.formats import pictures, raw
@@ -337,19 +379,15 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")] = Path(
         "demo"
     ),
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", help="A model's name or a weight file.", show_default="raw-s; raw-l on a GPU"
-        ),
-    ] = "auto",
-    iso: Annotated[float, typer.Option(help="The speed of the virtual camera, and so its noise.")] = 12800.0,
+    model: RawModel = "auto",
+    iso: Annotated[
+        float, typer.Option(help="The ISO speed of the virtual camera, which sets its noise.")
+    ] = 12800.0,
     ensemble: Ensemble = False,
     device: Device = "auto",
-    threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Make a noisy raw of a free photograph, develop it, and draw before and after."""
+    """Make a noisy raw of a free photograph, develop it, and plot before and after."""
     from debayes.cli.terminal import progress_bar
     from debayes.network.weights import load
     from debayes.reproduction.demo import demonstrate
@@ -372,7 +410,7 @@ def _outcome(outcome: "Outcome") -> str:
     if outcome.error:
         return ""
     if outcome.answer is None:
-        return f"{outcome.job.target} was there already (--overwrite makes it again)"
+        return f"{outcome.job.target} was there already (--overwrite develops it again)"
     answer = outcome.answer
     kind = "stored" if answer["profile"]["stored"] else "estimated"
     level = (answer["profile"]["gain"] * 0.18 + answer["profile"]["floor"]) ** 0.5
@@ -393,9 +431,10 @@ def _most(licences: dict[str, int], many: int = 8) -> dict[str, int]:
 def _describe_model(name: str) -> dict[str, Any]:
     from debayes.network import weights
 
-    card, network = weights.read_card(name), weights.load(name)
+    file = weights.read(name)
+    card, network = file.card, file.network()
     return {
-        "file": str(weights.locate(name)),
+        "file": str(file.path),
         "parameters": network.parameter_count,
         "kmac_per_pixel": round(network.kmac_per_pixel, 1),
         "receptive_radius": card.config.receptive_radius,

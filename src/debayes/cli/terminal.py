@@ -1,4 +1,4 @@
-"""What a terminal shows while work goes on, and what Ctrl-C means to it."""
+"""Progress bars on a terminal, and Ctrl-C during training."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -12,13 +12,15 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from debayes.system.errors import DebayesError
+
 if TYPE_CHECKING:
-    from debayes.training.loop import Progress
+    from debayes.training.progress import Progress
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, silence in a pipe."""
+    """A progress bar on a terminal; nothing in a pipe."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -28,10 +30,10 @@ def progress_bar(title: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def batch_bar(files: int) -> Iterator[tuple[Callable[[str, float], None], Callable[[int, str], None]]]:
-    """Two bars on a terminal: the file at hand, and all of them with megapixels a second and time left.
+    """Two progress bars on a terminal: the current file, and all files with megapixels per second and time left.
 
-    Of the two functions, the first is told a file's name and the share that is done of it; the second is told a
-    finished file's pixels, and a line to print if it is not empty. In a pipe there are the lines alone.
+    Two functions are returned. Call the first with a file's name and the share of it that is done, the second with
+    a finished file's pixels and a line to print, which may be empty. In a pipe only the lines are printed.
     """
     console = Console(stderr=True)
     columns = (
@@ -44,18 +46,18 @@ def batch_bar(files: int) -> Iterator[tuple[Callable[[str, float], None], Callab
     start = monotonic()
     finished = pixels = 0
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        one = bar.add_task("starting", total=1.0, speed="")
-        every = bar.add_task(f"0 of {files} files", total=files, speed="")
+        current = bar.add_task("starting", total=1.0, speed="")
+        total = bar.add_task(f"0 of {files} files", total=files, speed="")
 
         def report(name: str, share: float) -> None:
-            bar.update(one, description=name, completed=share)
-            bar.update(every, completed=finished + share)
+            bar.update(current, description=name, completed=share)
+            bar.update(total, completed=finished + share)
 
         def say(size: int, line: str) -> None:
             nonlocal finished, pixels
             finished, pixels = finished + 1, pixels + size
             speed = f"{pixels / 1e6 / (monotonic() - start):.2f} MP/s"
-            bar.update(every, description=f"{finished} of {files} files", completed=finished, speed=speed)
+            bar.update(total, description=f"{finished} of {files} files", completed=finished, speed=speed)
             if line:
                 bar.console.file.flush()
                 Console(soft_wrap=True, highlight=False).print(line, markup=False)
@@ -65,9 +67,9 @@ def batch_bar(files: int) -> Iterator[tuple[Callable[[str, float], None], Callab
 
 @contextmanager
 def watch_training(folder: Path, name: str, tensorboard: bool) -> Iterator[Callable[["Progress"], None]]:
-    """What shows a training run: a live line on a terminal, plain lines in a pipe, TensorBoard if asked for."""
+    """Reports of a training run: a live line on a terminal, plain lines in a pipe, TensorBoard if asked for."""
     if tensorboard and find_spec("tensorboard") is None:
-        raise ModuleNotFoundError('--tensorboard needs TensorBoard: pip install "debayes[watch]"')
+        raise DebayesError('--tensorboard needs TensorBoard: pip install "debayes[watch]"')
     writer: Any = None
     console = Console(stderr=True)
     columns = (
@@ -90,11 +92,11 @@ def watch_training(folder: Path, name: str, tensorboard: bool) -> Iterator[Calla
             if not console.is_terminal:
                 console.print(f"{at.share:4.0%}  {line}  {at.seconds_left:.0f} s left", soft_wrap=True)
             if tensorboard:
-                if writer is None:  # not before: a run that is refused must not be touched
+                if writer is None:  # only now: a run that is rejected is left as it was
                     from torch.utils.tensorboard import SummaryWriter
 
                     writer = SummaryWriter(str(folder))
-                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr", "silent"):
+                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr", "dead_channels"):
                     if (value := getattr(at, key)) is not None:
                         writer.add_scalar(key, value, at.step)
 
@@ -107,15 +109,15 @@ def watch_training(folder: Path, name: str, tensorboard: bool) -> Iterator[Calla
 
 @contextmanager
 def catch_interrupt() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed, so that a run can be saved first; a second one ends it at once."""
+    """Whether Ctrl-C was pressed, as a function, so that a run is saved first; a second one ends it at once."""
     pressed = False
 
-    def note(*_: object) -> None:
+    def remember(*_: object) -> None:
         nonlocal pressed
         pressed = True
         signal.signal(signal.SIGINT, before)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, remember)
     try:
         yield lambda: pressed
     finally:

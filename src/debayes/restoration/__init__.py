@@ -1,5 +1,5 @@
 """Restoring a mosaic with a network or an engine."""
 
-from debayes.restoration.tiling import restore as restore
-from debayes.restoration.tiling import restore_image as restore_image
-from debayes.restoration.tiling import restore_tiles as restore_tiles
+from debayes.restoration.checked import restore as restore
+from debayes.restoration.checked import restore_image as restore_image
+from debayes.restoration.checked import restore_tiles as restore_tiles

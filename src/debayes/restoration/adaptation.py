@@ -2,18 +2,19 @@
 
 The paper takes the corrupted mosaic itself as a weakly informative prior: a pixel's target is the interpolated
 mosaic at a random neighbour, so that the network cannot learn to copy its input, and targets that differ by more
-than noise does are masked. It blurs, and when to stop is left open. The method used here keeps the mosaic as its
-own target and takes away what copying would gain: with f the restored mosaic and v the noise variance,
+than noise does are masked. This blurs, and the paper does not say when to stop. The method used here keeps the
+mosaic as its own target and subtracts what copying would gain: with f the restored mosaic and v the noise variance,
 
     E (x - f)² - v + 2 v df/dx = E (z - f)²
 
-for any f (Stein 1981), so the right side, an error that cannot be seen, is minimised through the left, which can.
-A random probe measures df/dx (Ramani et al. 2008); v comes from the mosaic itself, by `noise_profile.estimate`.
+for any f (Stein 1981). So the right side, an error that cannot be measured, is minimised through the left side,
+which can. A random probe measures df/dx (Ramani et al. 2008); v is estimated from the mosaic, by
+`noise_profile.estimate`.
 
-Two questions are answered without the truth. Is there need? A noise map must scale with its mosaic; where the map
-of half the mosaic is not half the map, the network does not know this noise. When to stop? The risk is looked at on
-windows and along a probe that stay the same; once a look finds little more than the ones before, what is left to
-learn is the noise of this one mosaic, and the error in v.
+Two questions are answered without the truth. Is adapting needed? A noise map must scale with its mosaic; if the map
+of half the mosaic is not half the map, the network does not know this noise. When to stop? The risk is measured at
+checkpoints on windows and with a probe that stay the same; when a checkpoint gains little over the one before, only
+the noise of this mosaic and the error of v are left to learn.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,17 +31,21 @@ from debayes.imaging import cfa, noise_profile
 from debayes.network.network import Network
 from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
+from debayes.restoration import arrays
+from debayes.restoration.arrays import MosaicLike
 from debayes.restoration.tiling import restore
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
 # The length of the probe, in standard deviations of the noise: short, so that the network is linear along it.
 PROBE = 0.05
 
-# Steps between two looks at the risk, the share of the whole gain that a look must bring, side of its windows.
+# Steps between two checkpoints, the share of the whole gain that a checkpoint must bring, side of its windows.
 CHECK = 5
-ENOUGH = 0.05
-JUDGED = 256
+LEAST_GAIN = 0.05
+CHECK_SIDE = 256
 
-# The noise level found in ten times as many blocks must be below this many times the level found in the smoothest.
+# The noise level estimated from ten times as many blocks must be below this many times that of the smoothest.
 STEADY = 1.1
 
 # From this level on, in units of 1/255, noise stands out from texture. The least share of it that a network which
@@ -48,10 +53,10 @@ STEADY = 1.1
 CLEAR = 3.0
 REMOVED = 0.5
 
-# Of a larger mosaic, this much from its middle is learnt from: it bounds the memory.
+# Of a larger mosaic, a middle part of this side is learnt from, which limits the memory.
 REGION = 2048
 
-# The least side of a mosaic, in photosites: with fewer there is nothing to estimate a profile from.
+# The least side of a mosaic, in photosites: a smaller one is too small to estimate a noise profile.
 SMALLEST = 32
 
 # Learning rates; the second is the paper's.
@@ -63,9 +68,9 @@ class Adapted:
     """A network that was adapted to a mosaic, or found to need no adapting."""
 
     network: Network
-    """A copy with the weights of the last step that was worth it; those it came with if none was."""
+    """A copy with the weights of the last checkpoint that brought a gain; the original weights if none did."""
     steps: int
-    """That step."""
+    """The steps up to that checkpoint."""
     curve: tuple[tuple[int, float], ...]
     """(step, estimated mean squared error in units of 1/255²); an estimate, so it can be below 0."""
     reason: str
@@ -74,9 +79,35 @@ class Adapted:
     """Whether the noise was unlike that of the training."""
 
 
+class _Course:
+    """The course of one adaptation: checkpoints, the best weights, and why it ended."""
+
+    def __init__(self, student: Network, steps: int, doubt: str) -> None:
+        self.student = student
+        self.best, self.best_step = deepcopy(student.state_dict()), 0
+        self.curve: list[tuple[int, float]] = []
+        self.reason, self.ended = doubt or f"all {steps} steps were made", bool(doubt)
+
+    def check(self, step: int, risk: float) -> None:
+        """Record a checkpoint: keep its weights if it gained, else end there."""
+        self.curve.append((step, risk))
+        if self.ended:
+            return
+        if has_learnt(self.curve):
+            self.reason, self.ended = f"the estimated error fell little after step {self.best_step}", True
+        else:
+            self.best, self.best_step = deepcopy(self.student.state_dict()), step
+
+    def result(self, needed: bool) -> Adapted:
+        """The student with its best weights."""
+        self.student.load_state_dict(self.best)
+        student = self.student.eval().requires_grad_(False)
+        return Adapted(student, self.best_step, tuple(self.curve), self.reason, needed=needed)
+
+
 def adapt(
     network: Network,
-    mosaic: Float[Tensor, "1 h w"],
+    mosaic: MosaicLike,
     pattern: str = "RGGB",
     *,
     steps: int = 30,
@@ -94,58 +125,36 @@ def adapt(
 ) -> Adapted:
     """Fine-tune a copy of the network on the mosaic, at most `steps` steps, and stop before it gets worse.
 
-    A step sees `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
-    neighbourhood of patch x patch. `noise` gives the noise variances of a picture (3, h, w), if they are known;
-    else they are estimated from the mosaic. `watch` is shown the network at every look; with `whole` all steps are
-    made for it, needed or not, while the answer stays the same.
+    A step uses `batch` random windows of `side` photosites. `target="neighbour"` is the paper's way, in a
+    neighbourhood of patch x patch. `noise` returns the noise variances of a picture (3, h, w), if they are known;
+    else they are estimated from the mosaic. `watch` is called with the network at every checkpoint; with `whole`
+    all steps are made for it, needed or not, while the result stays the same.
     """
-    if steps < 0 or side < 2 or batch < 1:
-        raise ValueError(
-            f"adapting takes 0 or more steps of 1 or more windows, not {steps} of {batch} of side {side}"
-        )
-    if patch < 1 or patch % 2 == 0:
-        raise ValueError(f"the neighbours of a pixel lie in an odd patch, not {patch}x{patch}")
-    aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
-    aligned = aligned[:, *(_middle(size) for size in aligned.shape[1:])]
+    aligned = _aligned(_check(network, mosaic, steps=steps, side=side, batch=batch, patch=patch), pattern, network)
     if min(aligned.shape[1:]) < SMALLEST:
-        return Adapted(
-            deepcopy(network),
-            0,
-            (),
-            f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from",
-            needed=False,
-        )
+        reason = f"a mosaic below {SMALLEST}x{SMALLEST} is too small to learn from"
+        return Adapted(deepcopy(network), 0, (), reason, needed=False)
     known = restore(network, aligned)
-    if noise is None:
-        variance = noise_profile.estimate(aligned).variance(cfa.mosaic(known.mean))
-    else:
-        variance = cfa.mosaic(noise(known.mean.cpu())).to(aligned)
-    variance = variance.clamp_min(variational.VARIANCE_FLOOR)
+    variance = _variance(aligned, known, noise)
     doubt = _doubt(network, aligned, known, variance)
     if doubt and not whole:
         return Adapted(deepcopy(network), 0, (), doubt, needed=False)
 
     pair = torch.cat((aligned, variance))
     generator = torch.Generator().manual_seed(seed)
-    seen = _windows(pair, _multiple(JUDGED, network), 4, generator)
-    probe = _probe(seen, generator)
+    checked = _windows(pair, _multiple(CHECK_SIDE, network), 4, generator)
+    probe = _probe(checked, generator)
     student = deepcopy(network).train().requires_grad_(True)
     adam = torch.optim.Adam(student.parameters(), lr=rate or RATES[target])
-    best, best_step = deepcopy(student.state_dict()), 0
-    curve: list[tuple[int, float]] = []
-    reason, ended = doubt or f"all {steps} steps were made", bool(doubt)
+    course = _Course(student, steps, doubt)
     for step in range(steps + 1):
         if step % CHECK == 0 or step == steps:
             with torch.no_grad():
-                risk = 255**2 * float(stein_risk(student, seen[:, :1], seen[:, 1:], probe)[0].mean())
-            curve.append((step, risk))
+                risk = 255**2 * float(stein_risk(student, checked[:, :1], checked[:, 1:], probe)[0].mean())
+            course.check(step, risk)
             if watch is not None:
                 watch(step, student)
-            if not ended and has_learnt(curve):
-                reason, ended = f"the estimated error fell little after step {best_step}", True
-            elif not ended:
-                best, best_step = deepcopy(student.state_dict()), step
-            if ended and not whole:
+            if course.ended and not whole:
                 break
         if step == steps:
             break
@@ -157,20 +166,63 @@ def adapt(
         adam.zero_grad(set_to_none=True)
         torch.autograd.backward(objective)
         adam.step()
-        if progress is not None:
-            progress((step + 1) / steps)
-    student.load_state_dict(best)
+        _tell(progress, (step + 1) / steps)
+    _tell(progress, 1.0)
+    adapted = course.result(needed=not doubt)
+    log.info("adapted in %d steps: %s", adapted.steps, adapted.reason)
+    return adapted
+
+
+def _check(
+    network: Network, mosaic: MosaicLike, *, steps: int, side: int, batch: int, patch: int
+) -> Float[Tensor, "1 h w"]:
+    """The mosaic as a tensor, if the arguments can be worked with."""
+    if steps < 0 or side < 2 or batch < 1:
+        raise DebayesError(
+            f"adapting takes 0 or more steps of 1 or more windows, not {steps} of {batch} of side {side}"
+        )
+    if patch < 1 or patch % 2 == 0:
+        raise DebayesError(f"the neighbours of a pixel lie in an odd patch, not {patch}x{patch}")
+    arrays.check_runner(network)
+    if not isinstance(network, Network):
+        raise DebayesError(
+            "an engine cannot be adapted: adapt its network (engine.network), and prepare the result"
+        )
+    values = arrays.to_mosaic(mosaic)
+    if values.ndim != 3:
+        raise DebayesError(f"a network is adapted to one mosaic (1, h, w), not to {tuple(values.shape)}")
+    arrays.check_range(values)
+    return values
+
+
+def _aligned(mosaic: Float[Tensor, "1 h w"], pattern: str, network: Network) -> Float[Tensor, "1 h w"]:
+    """The middle of a mosaic as RGGB, on the network's device."""
+    aligned = cfa.align(mosaic, pattern).to(network.device, torch.float32)
+    return aligned[:, *(_middle(size) for size in aligned.shape[1:])]
+
+
+def _variance(
+    mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma, noise: Callable[[Tensor], Tensor] | None
+) -> Float[Tensor, "1 h w"]:
+    """The noise variance of an RGGB mosaic: of the caller's `noise`, or of a profile estimated from the mosaic."""
+    if noise is None:
+        variance = noise_profile.estimate(mosaic).variance(cfa.mosaic(known.mean))
+    else:
+        variance = cfa.mosaic(noise(known.mean.cpu())).to(mosaic)
+    return variance.clamp_min(variational.VARIANCE_FLOOR)
+
+
+def _tell(progress: Callable[[float], None] | None, share: float) -> None:
     if progress is not None:
-        progress(1.0)
-    return Adapted(student.eval().requires_grad_(False), best_step, tuple(curve), reason, needed=not doubt)
+        progress(share)
 
 
 def has_learnt(curve: Sequence[tuple[int, float]]) -> bool:
-    """Whether the last look of (step, risk) brought no more than `ENOUGH` of the whole gain, for its steps."""
+    """Whether the last checkpoint (step, risk) gained at most `LEAST_GAIN` of the whole gain, for its steps."""
     if len(curve) < 2:
         return False
     (before, higher), (now, lower) = curve[-2:]
-    return higher - lower <= ENOUGH * (curve[0][1] - lower) * (now - before) / CHECK
+    return higher - lower <= LEAST_GAIN * (curve[0][1] - lower) * (now - before) / CHECK
 
 
 def scale_error(network: Network, mosaic: Float[Tensor, "1 h w"], known: NormalInverseGamma) -> float:
@@ -231,7 +283,7 @@ def stein_risk(
 
 
 def neighbours(image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
-    """The image at a random place of the patch x patch ones around each pixel, drawn for each colour alone."""
+    """The image at a random pixel of the patch x patch around each, drawn for each colour separately."""
     reach = patch // 2
     height, width = image.shape[-2:]
     padded = cfa.pad(image, reach, reach, reach, reach)
@@ -243,7 +295,7 @@ def neighbours(image: Float[Tensor, "b c h w"], patch: int, generator: torch.Gen
 def mask(
     target: Float[Tensor, "b c h w"], observed: Float[Tensor, "b c h w"], posterior: NormalInverseGamma
 ) -> Float[Tensor, "b c h w"]:
-    """1 where a target lies within two standard deviations of the noise map from the pixel, 0 elsewhere: edges."""
+    """1 where a target lies within two standard deviations of the noise from the pixel, 0 elsewhere, at edges."""
     return ((target - observed).abs() < 2 * posterior.noise_variance.sqrt()).float()
 
 
@@ -271,9 +323,9 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
 
 
 def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe: Tensor) -> Tensor:
-    """The risk beside the noise, and the divergence of the noise map from the profile's."""
+    """The risk relative to the noise, and the divergence of the noise map from the profile's."""
     risk, posterior = stein_risk(network, mosaics, variance, probe)
-    # that of two inverse gammas of one concentration, in units of it: how sure a network is does not matter
+    # The divergence of two inverse gammas of equal concentration, divided by it: confidence does not matter.
     ratio = variance / cfa.mosaic(posterior.noise_variance)
     return risk.mean() / variance.mean() + (ratio - 1 - ratio.log()).mean()
 
@@ -281,9 +333,9 @@ def _stein_objective(network: Network, mosaics: Tensor, variance: Tensor, probe:
 def _neighbour_objective(
     network: Network, mosaics: Tensor, patch: int, masked: bool, generator: torch.Generator
 ) -> Tensor:
-    """The paper's L_ft with lambda = 1, as a mean over what is not masked; noise is measured as in training.
+    """The paper's L_ft with lambda = 1, as a mean over unmasked values; noise is measured as in training.
 
-    The posterior is as sure of its noise as the paper's is, whatever `calibration` made of that.
+    The posterior gets the paper's concentration, whatever `calibration` made of it.
     """
     posterior: NormalInverseGamma = network(mosaics)
     alpha = torch.full_like(posterior.concentration, network.config.concentration)
@@ -297,7 +349,7 @@ def _neighbour_objective(
 
 
 def _middle(size: int) -> slice:
-    """An even part of at most `REGION` photosites, from an even one on."""
+    """A middle part of even length, at most `REGION` photosites, that starts on an even one."""
     start = max(0, size - REGION) // 4 * 2
     return slice(start, start + min(size, REGION) // 2 * 2)
 

@@ -1,11 +1,11 @@
 """Restoring one mosaic of any pattern and size, tile by tile, with or without the eight-fold ensemble.
 
-`windows` says what the network sees for each tile, so that tiles equal the whole picture. The mosaic goes to the
-network's device once, and nothing in the loop waits for it.
+`windows` says which photosites the network sees for each tile, so that tiles equal the whole picture. The mosaic is
+copied to the network's device once, and nothing in the loop waits for the device. Mosaics are tensors that
+`arrays.to_mosaic` has checked, in the domain that the network was trained in.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from math import inf
 from time import monotonic
 
@@ -18,18 +18,19 @@ from debayes.imaging.cfa import Symmetry
 from debayes.network.config import BORDER, Config
 from debayes.network.heads import MAPS
 from debayes.posterior import nig
-from debayes.posterior.nig import NormalInverseGamma
-from debayes.restoration import windows
+from debayes.posterior.nig import MeanOnly, NormalInverseGamma, Posterior
+from debayes.restoration import arrays, windows
 from debayes.restoration.runner import Runner
 from debayes.restoration.windows import Window
-from debayes.system import malloc
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
-# The side of a tile on a CPU, in photosites, if none is asked for: wild-s then needs about 1 GiB. What a tile looks
-# at beyond its border costs a sixth of the time; at 1024 it would be a quarter.
+# The default side of a tile on a CPU, in photosites: wild-s then needs about 1 GiB. The overlap of windows costs a
+# sixth of the time; at 1024 it would be a quarter.
 TILE = 1536
 
-# Bytes that no picture needs.
-ENOUGH = 2**60
+# More bytes than any picture needs.
+UNLIMITED = 2**60
 
 
 def restore(
@@ -41,13 +42,7 @@ def restore(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> NormalInverseGamma:
-    """The posterior of every pixel of a mosaic: four tensors (*batch, 3, h, w) on the mosaic's device.
-
-    The mosaic has 0 = black and 1 = white, in the domain the network was trained in; any Bayer pattern, any size
-    from 2x2. `tile` bounds the memory, `ensemble` averages over the eight symmetries, `progress` is told the
-    share that is done. All four maps take 48 bytes a pixel; `restore_tiles` gives them piece by piece, and
-    `restore_image` the image alone.
-    """
+    """The posterior of every pixel of a mosaic; see `checked.restore`."""
     _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
     return NormalInverseGamma(*_assemble(tiles, mosaic, network.device, MAPS))
@@ -62,10 +57,9 @@ def restore_image(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Float[Tensor, "*batch 3 h w"]:
-    """The mean of `restore` alone: a quarter of its memory."""
-    return _assemble(_start(network, mosaic, pattern, ensemble, tile, progress), mosaic, network.device, ("loc",))[
-        0
-    ]
+    """Only the mean of `restore`."""
+    tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
+    return _assemble(tiles, mosaic, network.device, ("loc",))[0]
 
 
 def restore_tiles(
@@ -77,19 +71,20 @@ def restore_tiles(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
-    """The same as `restore`, piece by piece: (rows, columns, their posterior).
-
-    Pieces are tiles in reading order, or bands of them from the top, if the network gives such.
-    """
+    """The same as `restore`, piece by piece: (rows, columns, their posterior)."""
     _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
-    return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
+    return (
+        (rows, columns, part.map(lambda t: t.to(mosaic)))
+        for rows, columns, part in tiles
+        if isinstance(part, NormalInverseGamma)  # each is: the network was checked
+    )
 
 
 def _check_heads(network: Runner) -> None:
-    if not network.has_heads:
-        raise ValueError(
-            "this engine was prepared for the image alone: use restore_image, or prepare it without image"
+    if not network.has_posterior:
+        raise DebayesError(
+            "this engine was prepared with image=True, without a posterior: use restore_image, or prepare another"
         )
 
 
@@ -100,109 +95,105 @@ def _start(
     ensemble: bool,
     tile: int | None,
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
-    """The tiles, on the network's device, of what was asked for, or an error at once."""
+) -> Iterator[tuple[slice, slice, Posterior]]:
+    """The tiles, on the network's device; arguments are checked before the first is asked for."""
     cfa.check_pattern(pattern)
-    if mosaic.ndim < 3 or mosaic.shape[-3] != 1 or not mosaic.is_floating_point():
-        raise ValueError(f"a mosaic is a float tensor (1, h, w), not {tuple(mosaic.shape)} of {mosaic.dtype}")
     height, width = mosaic.shape[-2:]
-    if min(height, width) < 2:
-        raise ValueError(f"a mosaic has at least 2x2 photosites, not {height}x{width}")
     if tile is not None and tile < 1:
-        raise ValueError(f"the side of a tile must be 1 or more photosites, not {tile}")
-    here, bring, confirm = _bring(mosaic, network.device)
+        raise DebayesError(f"the side of a tile must be 1 or more photosites, not {tile}")
+    here, upload, check = _upload(mosaic, network.device)
     symmetries = cfa.SYMMETRIES if ensemble else (Symmetry(),)
     sides = default_tile(network, height, width, not mosaic.is_cuda) if tile is None else (tile, tile)
-    return _tiles(network, here, bring, confirm, pattern, symmetries, sides, progress)
+    log.debug("restoring %dx%d photosites in tiles of %dx%d", width, height, sides[1], sides[0])
+    return _tiles(network, here, upload, check, pattern, symmetries, sides, progress)
 
 
-def _bring(
+def _upload(
     mosaic: Tensor, device: torch.device
 ) -> tuple[Tensor, Callable[[Sequence[Window]], None], Callable[[], None]]:
-    """The mosaic on the network's device, what sees to it that the rows of some windows are there, and what raises
-    if they hold values that are no numbers.
+    """The mosaic on the network's device; a function that uploads the rows that some windows need; and one that
+    rejects NaN, infinity and counts.
 
-    To a GPU they come through pinned memory when they are asked for, so that the first tile need not wait for all.
+    Rows are copied to a GPU through pinned memory when they are needed: the first tile does not wait for all.
     """
     if device.type != "cuda" or mosaic.is_cuda:
         here = mosaic.to(device, torch.float32)
-        confirm = _check_numbers(here)
         if not here.is_cuda:
-            confirm()
-        return here, lambda _: None, confirm
+            arrays.check_range(here)
+            return here, lambda _: None, lambda: None
+        return here, lambda _: None, _check_later(here)
     here = torch.empty(mosaic.shape, device=device)
     pinned = torch.empty(mosaic.shape, pin_memory=True)
-    brought = 0
+    uploaded = 0
 
-    def bring(seen: Sequence[Window]) -> None:
-        nonlocal brought
-        row = max(int(window.index().max()) for window in seen) + 1
-        if row > brought:
-            part = (..., slice(brought, row), slice(None))
+    def upload(needed: Sequence[Window]) -> None:
+        nonlocal uploaded
+        row = max(int(window.index().max()) for window in needed) + 1
+        if row > uploaded:
+            part = (..., slice(uploaded, row), slice(None))
             pinned[part] = mosaic[part]
-            _check_numbers(pinned[part])()
+            _check_sum(pinned[part], pinned[part].sum())
             here[part].copy_(pinned[part], non_blocking=True)
-            brought = row
+            uploaded = row
 
-    return here, bring, lambda: None
+    return here, upload, lambda: None
 
 
-def _check_numbers(mosaic: Tensor) -> Callable[[], None]:
-    """What raises if some values are no numbers: if their sum is none, they are looked at one by one.
+def _check_later(mosaic: Tensor) -> Callable[[], None]:
+    """A function that checks a mosaic on a GPU: it waits for the sum, not for the work that was queued after it."""
+    total = torch.empty((), pin_memory=True).copy_(mosaic.sum(), non_blocking=True)
+    ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    ready.record()
 
-    A GPU sums them before what it is asked to do next, and that answer is waited for, not what comes after it.
-    """
-    total = mosaic.sum()
-    known = None
-    if mosaic.is_cuda:
-        total = torch.empty((), pin_memory=True).copy_(total, non_blocking=True)
-        known = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        known.record()
+    def check() -> None:
+        ready.synchronize()
+        _check_sum(mosaic, total)
 
-    def confirm() -> None:
-        if known is not None:
-            known.synchronize()
-        if not bool(total.isfinite()) and not bool(mosaic.isfinite().all()):
-            raise ValueError("the mosaic holds values that are not numbers (NaN or infinity)")
+    return check
 
-    return confirm
+
+def _check_sum(mosaic: Tensor, total: Tensor) -> None:
+    """Reject NaN, infinity and counts by the sum of the values; only a suspicious sum costs more."""
+    if not bool(total.isfinite()) and not bool(mosaic.isfinite().all()):
+        raise arrays.not_finite_error()
+    if float(total) > arrays.COUNTS_MEAN * mosaic.numel():
+        arrays.check_range(mosaic)
 
 
 def measure(network: Runner, mosaic: Float[Tensor, "1 h w"], pattern: str = "RGGB", *, times: int = 2) -> float:
-    """Seconds that restoring a mosaic takes, its image alone: the best of some tries after one to warm up."""
+    """Seconds to restore the image of a mosaic: the best of `times` runs after one to warm up."""
     best = inf
-    for warm in range(times + 1):
+    for run in range(times + 1):
         start = monotonic()
         restore_image(network, mosaic, pattern)
         if network.device.type == "cuda":
             torch.cuda.synchronize(network.device)
-        if warm:
+        if run:
             best = min(best, monotonic() - start)
     return best
 
 
 def default_tile(network: Runner, height: int, width: int, moved: bool) -> tuple[int, int]:
-    """Rows and columns of a tile of a picture, if none is asked for: on a GPU as many as half of its memory holds.
+    """Rows and columns of a tile, if no size was given: on a GPU as many as half of its memory holds.
 
-    Of a picture that is `moved` to the GPU and back, there are two at least, so that it works while data travel.
+    A picture that is `moved` to the GPU and back has at least two tiles, so that copies overlap with computing.
     """
     if network.device.type != "cuda":
         return TILE, TILE
     free, _ = torch.cuda.mem_get_info(network.device)
-    found = band(network.config, height, width, moved, free)
-    if found == band(network.config, height, width, moved, ENOUGH):
-        return found
-    held = torch.cuda.memory_stats_as_nested_dict(
-        network.device
-    )  # what PyTorch keeps, and does not use now, is free
-    unused = held["reserved_bytes"]["all"]["current"] - held["allocated_bytes"]["all"]["current"]
+    sides = band(network.config, height, width, moved, free)
+    if sides == band(network.config, height, width, moved, UNLIMITED):
+        return sides
+    # Memory that PyTorch has reserved and does not use is free, too.
+    stats = torch.cuda.memory_stats_as_nested_dict(network.device)
+    unused = stats["reserved_bytes"]["all"]["current"] - stats["allocated_bytes"]["all"]["current"]
     return band(network.config, height, width, moved, free + unused)
 
 
 def band(config: Config, height: int, width: int, moved: bool, free: int) -> tuple[int, int]:
-    """Rows and columns of a tile for a GPU with so many bytes free: whole rows, or a square if those are long."""
-    # About five features of the widest kind, at full resolution in half precision, are in memory at once; and no
-    # tensor has more elements than 32 bits count.
+    """Rows and columns of a tile for a GPU with `free` bytes: whole rows, or a square if rows are long."""
+    # About five of the widest feature maps, at full resolution in half precision, are in memory at once; and no
+    # tensor has more elements than a 32-bit index counts.
     channels, reach = max(config.tail, config.widths[0] // 2), config.receptive_radius
     pixels = int(min(2**31 / channels, 0.5 * free / (10 * channels + 100)))
     rows = pixels // (width + 2 * BORDER + 2 * config.stride) - 2 * (reach + config.stride)
@@ -213,21 +204,21 @@ def band(config: Config, height: int, width: int, moved: bool, free: int) -> tup
 
 
 def _assemble(
-    tiles: Iterator[tuple[slice, slice, NormalInverseGamma]],
+    tiles: Iterator[tuple[slice, slice, Posterior]],
     mosaic: Tensor,
     device: torch.device,
     names: Sequence[str],
 ) -> list[Tensor]:
     """The named maps of all tiles as whole pictures, on the mosaic's device and of its type.
 
-    From a GPU they come through pinned memory, a band of tiles while the next one is computed.
+    They are copied from a GPU through pinned memory, each band of tiles while the next one is computed.
     """
     *batch, _, height, width = mosaic.shape
     shape = (*batch, 3, height, width)
     if device.type != "cuda" or mosaic.is_cuda:
         whole: list[Tensor] = []
         for rows, columns, part in tiles:
-            if part.loc.shape == shape:  # one tile is all
+            if part.loc.shape == shape:  # the only tile
                 whole = [getattr(part, name).to(mosaic).contiguous() for name in names]
                 continue
             whole = whole or [mosaic.new_empty(shape) for _ in names]
@@ -240,7 +231,7 @@ def _assemble(
     for rows, columns, part in tiles:
         for name, target in zip(names, there, strict=True):
             target[..., rows, columns] = getattr(part, name)
-        if columns.stop == width:  # a band is whole
+        if columns.stop == width:  # a band of tiles is complete
             copies.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(copies):
                 for source, target in zip(there, whole, strict=True):
@@ -255,40 +246,39 @@ def _assemble(
 def _tiles(
     network: Runner,
     mosaic: Tensor,
-    bring: Callable[[Sequence[Window]], None],
-    confirm: Callable[[], None],
+    upload: Callable[[Sequence[Window]], None],
+    check: Callable[[], None],
     pattern: str,
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+) -> Iterator[tuple[slice, slice, Posterior]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
     pieces = (windows.split(height, sides[0]), windows.split(width, sides[1]))
-    turned = [(*windows.turn(network.config, s, pattern, pieces, (height, width)), s) for s in symmetries]
+    views = [(*windows.turn(network.config, s, pattern, pieces, (height, width)), s) for s in symmetries]
     done, total = 0, len(pieces[0]) * len(pieces[1]) * len(symmetries)
 
-    def told() -> None:
+    def count() -> None:
         nonlocal done
         done += 1
         if progress is not None:
             progress(done / total)
 
-    with malloc.keep() if network.device.type == "cpu" else nullcontext():
-        for i, rows in enumerate(pieces[0]):
-            bring([row_windows[i] for row_windows, _, _ in turned])
-            for j, columns in enumerate(pieces[1]):
-                seen = [(row_windows[i], column_windows[j], s) for row_windows, column_windows, s in turned]
-                top = rows.start
-                for band in _inferred(_restore_tile(network, flat, seen, told)):
-                    confirm()
-                    end = top + band.loc.shape[-2]
-                    yield slice(top, end), columns, band.map(lambda t: t.view(*batch, *t.shape[1:]))
-                    top = end
+    for i, rows in enumerate(pieces[0]):
+        upload([row_windows[i] for row_windows, _, _ in views])
+        for j, columns in enumerate(pieces[1]):
+            shown = [(row_windows[i], column_windows[j], s) for row_windows, column_windows, s in views]
+            top = rows.start
+            for band in _without_gradients(_restore_tile(network, flat, shown, count)):
+                check()
+                end = top + band.loc.shape[-2]
+                yield slice(top, end), columns, band.map(lambda t: t.view(*batch, *t.shape[1:]))
+                top = end
 
 
-def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:
-    """The same, made without gradients; what is done with them in between may have some."""
+def _without_gradients(bands: Iterator[Posterior]) -> Iterator[Posterior]:
+    """The same bands, computed in inference mode, which the caller's code between them is not in."""
     while True:
         with torch.inference_mode():
             band = next(bands, None)
@@ -298,16 +288,21 @@ def _inferred(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamm
 
 
 def _restore_tile(
-    network: Runner, mosaic: Tensor, seen: Sequence[tuple[Window, Window, Symmetry]], told: Callable[[], None]
-) -> Iterator[NormalInverseGamma]:
-    """The posterior of the pixels of a tile, merged over what the symmetries see of it; of one alone, which leaves
-    everything in its place, in the network's bands."""
-    if len(seen) == 1:
-        yield from network.bands(*windows.show(mosaic, *seen[0]))
-        told()
+    network: Runner, mosaic: Tensor, shown: Sequence[tuple[Window, Window, Symmetry]], count: Callable[[], None]
+) -> Iterator[Posterior]:
+    """The posterior of a tile, merged over the symmetries; of the identity alone, in the network's bands."""
+    if len(shown) == 1:
+        yield from network.bands(*windows.show(mosaic, *shown[0]))
+        count()
         return
     posteriors = []
-    for rows, columns, symmetry in seen:
-        posteriors.append(network.inside(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
-        told()
-    yield nig.merge(posteriors)
+    for rows, columns, symmetry in shown:
+        posteriors.append(network.forward_crop(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
+        count()
+    yield _merge(posteriors)
+
+
+def _merge(posteriors: Sequence[Posterior]) -> Posterior:
+    """The mixture of posteriors, weighted equally, or the average of images where only those are known."""
+    whole = [posterior for posterior in posteriors if isinstance(posterior, NormalInverseGamma)]
+    return nig.merge(whole) if whole else MeanOnly(torch.stack([image.loc for image in posteriors]).mean(0))

@@ -1,8 +1,8 @@
-"""What a network sees of a mosaic for each tile: windows of photosites, gathered by index.
+"""The photosites that a network sees for each tile: windows, gathered by index.
 
 Reflection beyond the border, the alignment to RGGB and the symmetries of the ensemble are all choices of indices,
-so nothing is ever padded or flipped as a whole and the memory needed is that of a tile. A window reaches a
-receptive radius beyond its tile and starts on the network's own grid, so the tiles equal the whole picture to float
+so the mosaic is never padded or flipped as a whole, and only the memory of a tile is needed. A window extends a
+receptive radius beyond its tile and starts on the network's own grid, so tiles equal the whole picture up to float
 rounding. All windows of a picture have the same size.
 """
 
@@ -19,7 +19,7 @@ from debayes.network.config import BORDER, Config
 
 
 def split(size: int, tile: int) -> list[slice]:
-    """Equal pieces of at most `tile`: no sliver at the end."""
+    """Pieces of almost equal size, at most `tile`: none is a narrow rest."""
     pieces = -(-size // tile)
     ends = [size * i // pieces for i in range(pieces + 1)]
     return [slice(start, stop) for start, stop in pairwise(ends)]
@@ -30,22 +30,22 @@ class Window:
     """The photosites along one axis that a network sees for a tile."""
 
     first: int
-    """Where it starts, from the border of the mosaic; outside of it photosites are reflected."""
+    """Its first photosite; those outside the mosaic, below 0 for instance, are reflected."""
     length: int
     size: int
-    """Photosites of the mosaic."""
+    """Photosites of the mosaic along the axis."""
     flip: bool
-    """Whether it is counted from the other end."""
+    """Whether photosites are counted from the other end of the mosaic."""
     tile: slice
-    """Where in the window the tile is."""
+    """The place of the tile in the window."""
 
     def index(self, device: torch.device | None = None) -> Int[Tensor, " n"]:
-        """Its photosites, as indices into the mosaic."""
+        """Its photosites as indices into the mosaic."""
         index = cfa.reflect(torch.arange(self.first, self.first + self.length, device=device), self.size)
         return self.size - 1 - index if self.flip else index
 
     def take(self, mosaic: Tensor, axis: int) -> Tensor:
-        """Its photosites along an axis of a mosaic; if they lie side by side, as most do, they are not copied."""
+        """Its photosites along an axis of a mosaic: a view if it lies inside the mosaic, else a copy."""
         if not self.flip and self.first >= 0 and self.first + self.length <= self.size:
             return mosaic.narrow(axis, self.first, self.length)
         return mosaic.index_select(axis, self.index(mosaic.device))
@@ -54,7 +54,7 @@ class Window:
 def turn(
     config: Config, symmetry: Symmetry, pattern: str, pieces: tuple[list[slice], list[slice]], size: tuple[int, int]
 ) -> tuple[list[Window], list[Window]]:
-    """The windows of all pieces of the rows and of the columns, as a symmetry shows them to the network."""
+    """The windows of all pieces of the rows and of the columns, under a symmetry."""
     offsets = cfa.red_offset(symmetry.pattern(pattern, *size))
     flips = (symmetry.flip_rows, symmetry.flip_columns)
     rows, columns = (1, 0) if symmetry.transpose else (0, 1)
@@ -67,8 +67,8 @@ def turn(
 def _along(config: Config, pieces: list[slice], size: int, offset: int, flip: bool) -> list[Window]:
     """The windows of the pieces of one axis, all of the same length.
 
-    The network's grid starts a border and `offset` photosites before the picture, where the first red one is. No
-    window reaches beyond the picture with its border, so that every tile sees the same surroundings as the whole.
+    The network's grid starts a border and `offset` photosites before the picture, on a red photosite. No window
+    extends beyond the picture and its border, so every tile sees the same surroundings as in the whole picture.
     """
     stride, reach = config.stride, config.receptive_radius
     border = -(-BORDER // stride) * stride
@@ -86,7 +86,7 @@ def _along(config: Config, pieces: list[slice], size: int, offset: int, flip: bo
 
 
 def show(mosaic: Tensor, rows: Window, columns: Window, symmetry: Symmetry) -> tuple[Tensor, slice, slice]:
-    """What a network is shown of a mosaic through a symmetry, and where in it the tile is."""
+    """The window of a mosaic under a symmetry, and the rows and columns of the tile in it."""
     window = columns.take(rows.take(mosaic, 2), 3)
     if symmetry.transpose:
         return window.mT.contiguous(), columns.tile, rows.tile

@@ -1,1 +1,1 @@
-"""What any program needs: atomic files, memory."""
+"""What any program needs: errors and exit codes, the log, atomic files, cores, memory."""

@@ -1,4 +1,4 @@
-"""How many cores this process may use, and threads that give theirs up while they wait.
+"""How many cores this process may use, and threads that yield theirs while they wait.
 
 A container may have one core of 64, and `os.cpu_count()` says 64. Nothing here imports PyTorch: its OpenMP reads
 the environment once, when PyTorch is imported.
@@ -8,33 +8,33 @@ import os
 from math import ceil
 from pathlib import Path
 
-# By default OpenMP's threads spin for milliseconds when they wait for each other. On a machine with other work the
-# thread they wait for may be the one that has no core. The second is for LLVM's and Intel's OpenMP.
+# By default threads of OpenMP spin for milliseconds while they wait for each other. On a busy machine the thread
+# they wait for may be the one without a core. The second variable is for LLVM's and Intel's OpenMP.
 YIELDING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 
-# What sets the threads of OpenMP, MKL, NumPy's OpenBLAS and tifffile.
+# The variables that set the threads of OpenMP, MKL, NumPy's OpenBLAS and tifffile.
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TIFFFILE_NUM_THREADS")
 
-# What `limit` was given.
+# The argument of `limit`.
 _limit: int | None = None
 
 
 def usable(root: Path = Path("/")) -> int:
-    """The cores this process may use: those it is bound to, or fewer if a cgroup's CPU quota allows less."""
+    """The cores this process may use: its CPU affinity, or fewer if a cgroup's CPU quota allows less."""
     share = quota(root)
     return _bound() if share is None else max(1, min(_bound(), ceil(share)))
 
 
 def count() -> int:
-    """The threads to start for work on all cores: what `limit` was given, else the usable cores."""
+    """The threads to start for work on all cores: the argument of `limit`, or the usable cores."""
     return _limit or usable()
 
 
 def limit(threads: int | None = None) -> None:
-    """Set the threads of PyTorch and of the libraries below it, and let those that wait yield their cores.
+    """Set the threads of PyTorch and of the libraries below it, and let waiting threads yield their cores.
 
-    Call it before PyTorch and NumPy are imported. Without a number, what the user set in the environment stays, a
-    CPU quota below the number of cores is respected, and otherwise libraries choose for themselves.
+    Call it before PyTorch and NumPy are imported. Without a number the user's environment variables stay, a CPU
+    quota below the number of cores is respected, and otherwise the libraries choose for themselves.
     """
     global _limit
     _limit = threads
@@ -48,9 +48,9 @@ def limit(threads: int | None = None) -> None:
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """The CPU time per second that this process's cgroups allow, the least of them; nothing without a limit.
+    """The CPU seconds per second that this process's cgroups allow, the least of them; none without a limit.
 
-    `root` is where /proc and /sys lie.
+    `root` is the folder of proc and sys.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -69,20 +69,20 @@ def quota(root: Path = Path("/")) -> float | None:
 
 
 def _bound() -> int:
-    """The cores that this process is bound to, all of them on systems that bind none."""
+    """The cores of this process's CPU affinity; all cores on systems without affinity."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _up(mount: Path, group: str) -> list[Path]:
-    """A cgroup's folder and those above it, up to where cgroups are mounted: in a container that is its own."""
+    """A cgroup's folder and its parents, up to the mount point: in a container that is its own cgroup."""
     folder = mount / group.strip("/")
     return [folder, *(path for path in folder.parents if path.is_relative_to(mount))]
 
 
 def _share(*files: Path) -> float | None:
-    """Quota over period, of one file or of two; nothing if there is no limit."""
+    """Quota divided by period, from one file or two; none if there is no limit."""
     try:
         quota, period = (int(word) for file in files for word in file.read_text().split())
-    except (OSError, ValueError):  # there is no such file, or it says "max"
+    except (OSError, ValueError):  # there is no such file, or it holds "max"
         return None
     return quota / period if quota > 0 and period > 0 else None

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, and what went wrong with one."""
+"""Writing a file completely or not at all, and error messages about files."""
 
 import json
 import os
@@ -11,12 +11,12 @@ from typing import Any
 
 
 def explain(error: OSError) -> str:
-    """What the system says of a file, without the number it gives to that."""
+    """The operating system's message about a file, without its error number."""
     return f"{error.filename or 'a file'}: {error.strerror}" if error.strerror else str(error)
 
 
 def check_target(path: Path) -> None:
-    """Raise now what `replace` would raise after the work is done: a missing folder, a folder in the way."""
+    """Raise what `replace` would raise after the work is done: the folder is missing, or the path is a folder."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist: create it, or write somewhere else")
     if path.is_dir():
@@ -42,7 +42,7 @@ def replace(path: Path) -> Iterator[Path]:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed processes left of a file; only POSIX can be asked whether a process is alive."""
+    """Remove temporary files of killed processes; only POSIX can tell whether a process is alive."""
     if os.name != "posix":
         return
     for left in path.parent.glob(f".{escape(path.name)}.*.part"):
@@ -62,13 +62,13 @@ def _alive(process: int) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, with a line end after its last line."""
+    """Write a UTF-8 text file that ends with a newline."""
     with replace(path) as temporary:
-        temporary.write_text(text.rstrip("\n") + "\n")
+        temporary.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Plain values as JSON, which has no infinity (the PSNR of two equal pictures): null stands for it."""
+    """Plain values as JSON; infinity (the PSNR of equal pictures) and NaN become null, as JSON has neither."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
