@@ -1,5 +1,6 @@
 """What the pages tell people to type exists: commands, options, calls."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import debayes
 from debayes.cli.app import app
 from debayes.darkroom import mosaics
 from debayes.evaluation import scenes
@@ -65,7 +67,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
     program = "\n".join(blocks(page, "python"))
     if "from debayes.system import cores" not in program:  # that one is about what precedes PyTorch's import
         program = SETTING + program
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(debayes.__file__).parent.parent)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
