@@ -17,8 +17,9 @@ SOURCE = Path("src", "debayes", "engine", "winograd.c")
 
 OPTIONS = ("-O3", "-ffp-contract=fast", "-shared", "-fPIC", "-fvisibility=hidden")
 
-# By the name that `torch.backends.cpu.get_cpu_capability` gives the vector units: floats in a vector, tiles computed
-# at once, compiler flags. So many tiles that their products fill most registers: 16 of 8 floats, or 32 of 16.
+# By the name that `torch.backends.cpu.get_cpu_capability` gives the vector units: floats in a vector, tiles
+# computed at once, compiler flags. So many tiles that their products fill most registers: 16 of 8 floats, or 32
+# of 16.
 X86 = {"AVX2": (8, 6, "-mavx2 -mfma"), "AVX512": (16, 12, "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma")}
 OTHERS = {"DEFAULT": (8, 6, "")}
 
