@@ -12,7 +12,7 @@ from debayes.darkroom.domain import MosaicSource, RawSource
 from debayes.evaluation import metrics, scenes
 from debayes.imaging import cfa, color
 from debayes.network.network import Network
-from debayes.restoration import restore
+from debayes.restoration.tiling import restore
 from debayes.system.errors import DebayesError
 
 

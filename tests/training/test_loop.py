@@ -209,7 +209,7 @@ def test_ctrl_c_saves_the_run(pictures: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
-    assert process.returncode == 130 and b"go on with --resume" in said
+    assert process.returncode == 130 and b"continue with --resume" in said
     logged = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert torch.load(run / "state.pt", weights_only=True)["step"] == logged[-1] < 1_000_000
     assert weights.read_card(run / "weights.safetensors").notes["steps"] == str(logged[-1])
