@@ -80,7 +80,7 @@ def test_engines_for_the_image_alone(config: str, name: str) -> None:
             for runner in (fast, network)
         )
         torch.testing.assert_close(found, right, rtol=0, atol=1e-4)
-    with pytest.raises(ValueError, match="prepared with image=True.*use restore_image"):
+    with pytest.raises(ValueError, match=r"prepared with image=True.*use restore_image"):
         restoration.restore(fast, mosaic)
 
 
