@@ -142,7 +142,7 @@ def run_engines(engines: list[str]) -> Results:
                 print(f"{weights.stem}, {name}: rejected by the self-test")
                 continue
             results[f"engine/{weights.stem}/{name}/mean"] = posterior.mean.numpy()
-            for kind in ("noise", "doubt") if network.has_heads else ():
+            for kind in ("noise", "doubt"):
                 variance = posterior.noise_variance if kind == "noise" else posterior.mean_variance
                 results[f"engine/{weights.stem}/{name}/{kind}"] = variance.sqrt().numpy()
     return results
