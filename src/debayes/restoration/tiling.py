@@ -80,7 +80,7 @@ def restore_tiles(
 def _check_heads(network: Runner) -> None:
     if not network.has_heads:
         raise DebayesError(
-            "this engine was prepared with image=True, without a posterior: use restore_image, or prepare another"
+            "this engine was prepared for the image alone: use restore_image, or prepare it without image=True"
         )
 
 
