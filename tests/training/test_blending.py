@@ -64,7 +64,7 @@ def test_the_command_writes_a_blend(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "val" / "a.png")
     files = [save(first, tmp_path / "a.safetensors", calibrated="yes"), save(second, tmp_path / "b.safetensors")]
     target = tmp_path / "c.safetensors"
-    arguments = ["blend", *files, "-o", str(target), "--share", "0.25", "0.75"]
+    arguments = ["blend", *files, "-o", str(target), "--share", "0.25", "--share", "0.75"]
     result = CliRunner().invoke(
         app, [*arguments, "--judge", str(tmp_path / "val"), "--json"], catch_exceptions=False
     )
@@ -79,7 +79,7 @@ def test_the_command_writes_a_blend(tmp_path: Path) -> None:
         torch.testing.assert_close(found, expected.state_dict()[name], rtol=1e-3, atol=1e-4, msg=name)
     assert float(bare.body.maps.weight[3:9].abs().max()) == 0
     again = tmp_path / "d.safetensors"
-    back = ["blend", files[1], str(target), "-o", str(again), "--share", "-0.5", "1.5"]
+    back = ["blend", files[1], str(target), "-o", str(again), "--share=-0.5", "--share", "1.5"]
     CliRunner().invoke(app, back, catch_exceptions=False)
     assert weights.read_card(again).notes["blended"] == f"-0.5 of {files[1]}, 1.5 of {target}"
     plain = CliRunner().invoke(app, arguments, catch_exceptions=False)

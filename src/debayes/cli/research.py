@@ -237,7 +237,7 @@ def train(
         )
         stopped = stop()
     if team.leads and stopped:
-        typer.echo(f"stopped and saved: continue with --resume ({folder})", err=True)
+        typer.echo(f"stopped and saved: go on with --resume ({folder})", err=True)
         raise typer.Exit(130)
     if team.leads:
         typer.echo(written)
