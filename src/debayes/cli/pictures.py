@@ -1,8 +1,7 @@
-"""The commands for pictures: develop, restore, simulate, info, demo. Heavy modules are imported inside."""
+"""The commands for pictures: develop, restore, simulate, demo. Heavy modules are imported inside."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +21,6 @@ from debayes.cli.options import (
     Tile,
     choose_raw_model,
     find_device,
-    indent,
     load_network,
     make_folder,
     show,
@@ -341,39 +339,6 @@ def simulate(
         typer.echo(f"{to} keeps no pattern: restore with --pattern {pattern.upper()}", err=True)
 
 
-def info(
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            help="A camera raw, a picture, a mosaic, a weight file or a model's name; without it, all models."
-        ),
-    ] = None,
-    device: Device = "auto",
-    json_: Json = False,
-) -> None:
-    """Describe a file or a model: size, levels, pattern and noise; weights, recipe, licences and results.
-
-    Of a camera raw also: the shot, which model would develop it, and about how long that would take here.
-    """
-    from debayes.darkroom import file
-    from debayes.formats import pictures, raw
-    from debayes.network import weights
-
-    if what is not None and Path(what).suffix.lower() in raw.ENDINGS:
-        place = find_device(device)
-        facts = file.describe(Path(what), choose_raw_model("auto", place), place)
-        show(facts, json_, "\n".join(indent(facts, "")))
-        return
-    if what is not None and Path(what).suffix.lower() in pictures.PICTURES:
-        answer: dict[str, Any] = pictures.describe(Path(what))
-        show(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
-        return
-    cards = {name: _describe_model(name) for name in ([what] if what else weights.shipped())}
-    short = {name: card | {"licences": _most(card["licences"])} for name, card in cards.items()}
-    text = "\n".join(line for name, card in short.items() for line in (name, *indent(card, "  ")))
-    show(cards, json_, text or "no model is shipped with this installation")
-
-
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to; made if missing.")] = Path(
         "demo"
@@ -418,27 +383,3 @@ def _outcome(outcome: "Outcome") -> str:
     if "adapted" in answer:
         line += f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})"
     return "; ".join((line, *answer["assumed"]))
-
-
-def _most(licences: dict[str, int], many: int = 8) -> dict[str, int]:
-    """The licences that most photographs are under, and how many are under others."""
-    common = dict(list(licences.items())[:many])
-    rest = sum(licences.values()) - sum(common.values())
-    return common | ({"others (--json names them)": rest} if rest else {})
-
-
-def _describe_model(name: str) -> dict[str, Any]:
-    from debayes.network import weights
-
-    card, network = weights.read_card(name), weights.load(name)
-    return {
-        "file": str(weights.locate(name)),
-        "parameters": network.parameter_count,
-        "kmac_per_pixel": round(network.kmac_per_pixel, 1),
-        "receptive_radius": card.config.receptive_radius,
-        "network": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(card.config).items()},
-        "recipe": card.recipe,
-        "results": card.results,
-        **card.notes,
-        "licences": json.loads(card.notes.get("licences", "{}")),
-    }
