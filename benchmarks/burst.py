@@ -1,11 +1,11 @@
-"""Real noise: frames of a burst, developed and sampled back on their mosaic, against the mean of many others.
+"""Denoising of real raws: frames of a burst, developed and mosaicked again, against the mean of many other frames.
 
     python benchmarks/burst.py FRAME.dng... --mean MEAN.npy [--model raw-s] [--strength 1]
 
-MEAN.npy holds the mean of other frames of the same scene, in counts times --scale (16); it is the truth but for its
-own noise, which is that of a frame divided by the number of frames. Below the noise profiles found in single frames
-stands that of all over time: a line through their squared distances from the mean. The last column has the share of
-photosites whose mean lies within the 90 % error bars.
+MEAN.npy holds the mean of other frames of the same scene, in counts times --scale (16). It serves as ground truth:
+its noise variance is that of a frame divided by the number of frames. The table also has the noise profiles
+estimated from single frames, below them the one measured over time, a line fitted to the squared differences from
+the mean; and the share of photosites whose mean lies within the 90 % error bars.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from debayes.network import weights
 
 
 def main() -> None:
-    """Print the PSNR of each frame before and after, and the noise profile that was found in it."""
+    """Print the PSNR of each frame before and after, and the noise profile estimated from it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("frames", nargs="+", type=Path)
-    parser.add_argument("--mean", type=Path, required=True)
-    parser.add_argument("--scale", type=float, default=16.0)
-    parser.add_argument("--model", default="raw-s")
-    parser.add_argument("--strength", type=float, default=1.0)
+    parser.add_argument("frames", nargs="+", type=Path, help="raws of one scene")
+    parser.add_argument("--mean", type=Path, required=True, help="NPY file of the mean of other frames")
+    parser.add_argument("--scale", type=float, default=16.0, help="units of the mean per count (default: 16)")
+    parser.add_argument("--model", default="raw-s", help="shipped name or weight file (default: raw-s)")
+    parser.add_argument("--strength", type=float, default=1.0, help="share of the noise to remove (default: 1)")
     options = parser.parse_args()
     network = weights.load(options.model)
     gains = []
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def over_time(mean: Tensor, squares: Tensor) -> tuple[float, float]:
-    """Gain and floor of the noise: how squared distances from the mean grow with it."""
+    """Gain and floor of the noise: a line fitted to the squared differences from the mean, over the mean."""
     levels = mean.flatten().argsort().tensor_split(64)
     signal, variance = (np.array([float(x.flatten()[level].mean()) for level in levels]) for x in (mean, squares))
     gain, floor = np.polyfit(signal, variance, 1, w=1 / variance)

@@ -1,9 +1,9 @@
-"""Commands alone and beside other work: python benchmarks/busy.py [COMMAND...] [--quick] [--loops 2]
+"""Time of commands on an idle and on a busy machine: python benchmarks/busy.py [COMMAND...] [--quick] [--loops 2]
 
-Runs `develop` on three raws, `restore` on a mosaic and a short `train`, each in a process of its own, in turns:
-alone, then beside busy loops of the same priority. Prints the median seconds of both, and the median and the
-largest ratio. With as many loops as cores a fair scheduler gives a command half of the time: a ratio of 2. All of
-it runs on the CPU.
+Runs `develop` on three raws, `restore` on a mosaic and a short `train`, each in a separate process and in turns:
+alone, then while other processes of the same priority keep the cores busy. Prints the median seconds of both, and
+the median and the largest ratio. With as many busy processes as cores a fair scheduler gives a command half of the
+time: a ratio of 2. Everything runs on the CPU.
 """
 
 import argparse
@@ -29,13 +29,13 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "wild-s.toml"
 def main() -> None:
     """Print a line for each command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("commands", nargs="*", default=["develop", "restore", "train"])
-    parser.add_argument("--quick", action="store_true", help="three turns instead of ten")
-    parser.add_argument("--loops", type=int, default=2, help="busy loops")
+    parser.add_argument("commands", nargs="*", default=["develop", "restore", "train"], help="default: all three")
+    parser.add_argument("--quick", action="store_true", help="measure three times instead of ten")
+    parser.add_argument("--loops", type=int, default=2, help="busy processes (default: %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print(f"| | alone, s | beside {options.loops} busy loops, s | ratio | worst |\n|---|---|---|---|---|")
+        print(f"| | alone, s | beside {options.loops} busy processes, s | ratio | worst |\n|---|---|---|---|---|")
         for command in write(folder):
             if command[0] not in options.commands:
                 continue
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def write(folder: Path) -> list[list[str]]:
-    """What the commands work on, and the commands."""
+    """Write the commands' input files; return the commands."""
     picture = scenes.wallpaper(1600, 2400)
     (folder / "pictures").mkdir()
     (folder / "raws").mkdir()
@@ -72,8 +72,8 @@ def write(folder: Path) -> list[list[str]]:
 
 
 def run(command: list[str], folder: Path) -> float:
-    """The seconds that a command takes, starting up included."""
-    shutil.rmtree(folder / "run", ignore_errors=True)  # a training of before
+    """The seconds that a command takes, including its start."""
+    shutil.rmtree(folder / "run", ignore_errors=True)  # of the previous run
     start = monotonic()
     done = subprocess.run([sys.executable, "-m", "debayes", *command], capture_output=True, text=True)
     if done.returncode:

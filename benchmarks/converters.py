@@ -2,14 +2,14 @@
 
     python benchmarks/converters.py PICTURE... [--model raw-s raw-l] [--iso 400 1600 6400 25600]
 
-A virtual camera shoots the pictures, side by side on one sensor, so that each program has enough to guess the noise
-from. To compare like with like, everything goes through the same program with all its corrections off: the truth
-and what debayes developed as linear DNGs, and the raw with the program's own demosaicking and noise reduction on.
-So the programs' own colour handling cancels out, and that the linear DNGs open in them is shown on the way. Of
-RawTherapee's settings the best for each ISO counts: two demosaickers, its automatic chroma noise reduction, five
-strengths of luminance noise reduction. darktable runs with its scene-referred defaults less the tone mapping.
+All pictures are placed side by side in one simulated raw, so that each program has enough data to estimate the
+noise from. All results pass through the same program with its corrections off, so that its colour handling cancels
+out: the truth and the results of debayes as linear DNGs, and the raw with the program's own demosaicking and noise
+reduction. For RawTherapee the best of its settings at each ISO counts: two demosaickers, automatic chroma noise
+reduction, five strengths of luminance noise reduction. darktable runs with its scene-referred defaults without
+tone mapping.
 
-rawtherapee-cli and darktable-cli must be on the machine (Debian has packages); what is missing is left out.
+Needs rawtherapee-cli and darktable-cli (Debian packages); a program that is not installed is left out.
 """
 
 import argparse
@@ -37,11 +37,11 @@ LUMINANCE = (0, 20, 40, 60, 80)
 
 
 def main() -> None:
-    """Print a table of PSNRs, one row a method and one column an ISO speed."""
+    """Print a table of PSNRs: a row per method, a column per ISO speed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("pictures", nargs="+", type=Path)
-    parser.add_argument("--model", nargs="+", default=["raw-s", "raw-l"])
-    parser.add_argument("--iso", nargs="+", type=float, default=[400, 1600, 6400, 25600])
+    parser.add_argument("pictures", nargs="+", type=Path, help="pictures without noise")
+    parser.add_argument("--model", nargs="+", default=["raw-s", "raw-l"], help="default: raw-s raw-l")
+    parser.add_argument("--iso", nargs="+", type=float, default=[400, 1600, 6400, 25600], help="ISO speeds")
     options = parser.parse_args()
     pictures = [picture_files.read(path) for path in options.pictures]
     rows: dict[str, list[float]] = {}
@@ -83,12 +83,12 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
         return float(np.mean([float(metrics.psnr(shown[..., part], reference[..., part])) for part in parts]))
 
     found: dict[str, float] = {}
-    developed = {}
+    developed: dict[str, Path] = {}
     for model in models:
         blind = replace(raws.read(noisy), profile=None)
         picture = loop.develop(weights.load(model), blind).picture
         found[f"debayes {model}, blind: camera colours"] = score(picture.clamp(0, 1), clean)
-        developed[model] = folder / f"{Path(model).stem}.dng"
+        developed[model] = folder / f"{len(developed)}.dng"  # models of two folders may have one name
         dng.write(developed[model], numbers(picture), shot, preview=blank)
     if shutil.which("rawtherapee-cli"):
         reference = rawtherapee(truth, folder)
@@ -107,7 +107,7 @@ def compare(pictures: list[Tensor], iso: float, models: list[str], folder: Path)
 
 
 def numbers(picture: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint16]]":
-    """The counts of linear colours."""
+    """Linear colours as 16-bit counts."""
     counts: np.ndarray[tuple[int, ...], np.dtype[np.uint16]] = (
         picture_files.quantise(picture, 16).permute(1, 2, 0).contiguous().numpy()
     )
@@ -115,7 +115,7 @@ def numbers(picture: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint16]
 
 
 def rawtherapee(source: Path, folder: Path, way: str = "amaze", luminance: int | None = None) -> Tensor:
-    """RawTherapee's neutral rendering in linear light; with noise reduction, if a strength is given."""
+    """RawTherapee's neutral rendering in linear light, with noise reduction if `luminance` is given."""
     settings = folder / "settings.pp3"
     denoise = "" if luminance is None else DENOISE.format(luminance=luminance)
     settings.write_text(f"[RAW Bayer]\nMethod={way}\nBorder=0\n\n{denoise}")

@@ -1,9 +1,10 @@
-"""How far the doubt can be trusted: python benchmarks/doubt.py PICTURE... [--models wild-s raw-s]
+"""Quality of the doubt: python benchmarks/doubt.py PICTURE... [--models wild-s raw-s]
 
-For the models of pictures: how well pixels are sorted by their errors (AUSE: 0 is the best order, in units of the
-root mean square error), by doubt and by three simpler measures: the noise map, the local gradient of the restored
-picture, and the spread of the eight symmetries. For those of raws: each picture is shot by a virtual camera and
-developed, and the table has the shares of true values inside of intervals, in linear light, and doubt / noise.
+For models of sRGB mosaics: the AUSE, which says how well a measure sorts pixels by their errors (0 is the best
+order; in units of the root mean square error), of the doubt and of three simpler measures: the noise map, the
+local gradient of the restored picture, and the variance over the eight symmetries. For raw models: each picture
+becomes a simulated raw and is developed. The table has the coverage of intervals in linear light, and the median
+of doubt / noise.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import Part, develop_tiles, noise_of
+from debayes.darkroom.domain import DevelopedTile, RawSource, noise_of
+from debayes.darkroom.loop import develop_tiles
 from debayes.engine import Engine, prepare
 from debayes.evaluation import metrics, protocol
 from debayes.evaluation.uncertainty import LEVELS
@@ -34,11 +36,13 @@ BODY = virtual_camera.Body()
 def main() -> None:
     """Print a table for each domain."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("pictures", type=Path, nargs="+")
-    parser.add_argument("--models", nargs="+", default=["wild-s", "raw-s"])
-    parser.add_argument("--sigma", type=float, nargs="+", default=[5.0, 10.0, 15.0])
-    parser.add_argument("--iso", type=float, nargs="+", default=[400, 1600, 6400, 25600])
-    parser.add_argument("--engine", default="auto")
+    parser.add_argument("pictures", type=Path, nargs="+", help="pictures without noise")
+    parser.add_argument("--models", nargs="+", default=["wild-s", "raw-s"], help="default: wild-s raw-s")
+    parser.add_argument(
+        "--sigma", type=float, nargs="+", default=[5.0, 10.0, 15.0], help="noise of sRGB mosaics, in 1/255"
+    )
+    parser.add_argument("--iso", type=float, nargs="+", default=[400, 1600, 6400, 25600], help="of raws")
+    parser.add_argument("--engine", default="auto", help="as in `debayes bench` (default: auto)")
     options = parser.parse_args()
     domains = {name: weights.read_card(name).domain for name in options.models}
     for domain in dict.fromkeys(domains.values()):
@@ -51,8 +55,8 @@ def main() -> None:
 
 
 def sort_pixels(models: list[str], pictures: list[Path], sigmas: list[float], engine: str) -> Iterator[str]:
-    """AUSE by doubt and by simpler measures, the mean over the pictures."""
-    yield "| AUSE | doubt | noise map | gradient | spread of the ensemble |"
+    """Table of the AUSE of the doubt and of simpler measures, the mean over the pictures."""
+    yield "| AUSE | doubt | noise map | gradient | variance of the ensemble |"
     yield "|---|---|---|---|---|"
     for name in models:
         network = prepare(weights.load(name), engine)
@@ -81,7 +85,7 @@ def _orders(network: Engine, path: Path, sigma: float) -> list[float]:
 
 
 def gradient(picture: Tensor) -> Tensor:
-    """How fast a picture changes around each pixel: the length of Sobel's two differences."""
+    """The magnitude of the Sobel gradient at each pixel."""
     smooth, change = torch.tensor([1.0, 2, 1]), torch.tensor([-1.0, 0, 1])
     kernels = torch.stack((torch.outer(smooth, change), torch.outer(change, smooth)))[:, None]
     padded = F.pad(picture[:, None], (1, 1, 1, 1), mode="reflect")
@@ -89,7 +93,7 @@ def gradient(picture: Tensor) -> Tensor:
 
 
 def cover_raws(models: list[str], pictures: list[Path], speeds: list[float], engine: str) -> Iterator[str]:
-    """Shares of true values in intervals, over all pixels of the pictures that are not blown."""
+    """Table of the shares of true values inside intervals, over all pixels that are not overexposed."""
     yield "| coverage in linear light |" + "".join(f" {100 * level:g} % |" for level in LEVELS) + " doubt / noise |"
     yield "|---" * (2 + len(LEVELS)) + "|"
     for name in models:
@@ -108,13 +112,13 @@ def cover_raws(models: list[str], pictures: list[Path], speeds: list[float], eng
             yield f"| {name}, ISO {iso:g} | " + " | ".join(cells) + f" | {median(shares):.2f} |"
 
 
-def _develop(network: Engine, path: Path, iso: float) -> Iterator[tuple[Tensor, Part]]:
-    """The pieces of a developed shot of a picture, each beside the light that fell there."""
+def _develop(network: Engine, path: Path, iso: float) -> Iterator[tuple[Tensor, DevelopedTile]]:
+    """The tiles of a simulated raw of a picture, developed, each with the true linear colours."""
     with tempfile.TemporaryDirectory() as folder:
         mosaics.simulate_raw(path, Path(folder) / "shot.dng", iso=iso)
         raw = raws.read(Path(folder) / "shot.dng")
     light = BODY.expose(pictures.read(path))
-    for part in develop_tiles(network, raw, noise_of(raw)):
+    for part in develop_tiles(network, RawSource(raw, noise_of(raw))):
         yield light[:, part.rows, part.columns], part
 
 

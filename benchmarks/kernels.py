@@ -1,9 +1,9 @@
-"""Where a network's time goes on a GPU: python benchmarks/kernels.py [--models wild-s wild-l] [--shapes] [--blocks]
+"""Profile of a network on a GPU: python benchmarks/kernels.py [--models wild-s wild-l] [--shapes] [--blocks]
 
-Restores a mosaic of 24 megapixels in the GPU's memory with `--engine compile`: megapixels a second, and the kernels
-that take most of it. With --shapes, the convolutions of `kernels.py` too, in several shapes of blocks, beside
-cuDNN's with the pass for a residual block's sum that those save. With --blocks, the residual blocks of `hopper.py`
-in several sizes, beside a convolution of cuDNN's and one of `kernels.py`.
+Restores a mosaic of 24 megapixels in the GPU's memory with `--engine compile`: megapixels a second, and the slowest
+kernels. --shapes measures the convolutions of `triton_kernels.py` with several shapes of thread blocks, and cuDNN's
+with the separate pass for a residual block's sum. --blocks measures the residual blocks of `hopper.py` with several
+launch sizes, and the same as two convolutions, of cuDNN and of `triton_kernels.py`.
 """
 
 import argparse
@@ -16,31 +16,31 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from debayes import engine, restoration
-from debayes.engine.gpu import hopper, replay
+from debayes.engine.gpu import hopper, operations
 from debayes.network import weights
 from debayes.restoration import tiling
 
 ROWS, COLUMNS = 4096, 6000
 
-# Channels and the part of the resolution that they have.
+# Channels, and the scale: features have 1 / scale of the mosaic's rows and columns.
 KINDS = ((32, 2), (64, 4), (64, 2))
 
-# Columns, rows and stages of a block to try, as in `triton_kernels`.
+# (COLUMNS, ROWS, STAGES) of `triton_kernels` to measure.
 SHAPES = ((64, 30, 3), (64, 62, 3), (64, 14, 3), (64, 30, 2), (64, 30, 4))
 
-# Residual blocks: channels, the part of the resolution that they have, and sizes to try, as in `hopper`.
+# Residual blocks: channels, scale, and values of `hopper.LAUNCHES` to measure.
 BLOCKS = ((32, 2, ((3, 2), (3, 1), (3, 4), (4, 2), (2, 2))), (64, 2, ((1, 2), (1, 1))), (64, 4, ((1, 2),)))
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="*", default=["wild-s", "wild-l"])
-    parser.add_argument("--shapes", action="store_true")
-    parser.add_argument("--blocks", action="store_true")
+    parser.add_argument("--models", nargs="*", default=["wild-s", "wild-l"], help="default: wild-s wild-l")
+    parser.add_argument("--shapes", action="store_true", help="also measure shapes of thread blocks")
+    parser.add_argument("--blocks", action="store_true", help="also measure residual blocks (Hopper GPUs)")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("this measures kernels on a GPU, and PyTorch finds none here: `debayes bench` measures a CPU")
+        sys.exit("PyTorch finds no CUDA GPU here; use `debayes bench` to measure a CPU")
     if options.shapes:
         for channels, scale in KINDS:
             show_shapes(channels, scale)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def show_kernels(model: str) -> None:
-    """How fast a network restores a mosaic, and the kernels that it takes."""
+    """Print the speed of a network and its slowest kernels."""
     network = weights.load(model, device="cuda")
     prepared = engine.prepare(network, "compile", image=True)
     mosaic = torch.rand(1, ROWS, COLUMNS)
@@ -71,7 +71,7 @@ def show_kernels(model: str) -> None:
 
 
 def show_shapes(channels: int, scale: int) -> None:
-    """How long a convolution with a sum takes in several shapes, and cuDNN's without it: medians."""
+    """Print the median time of a convolution with a sum for several shapes, and of cuDNN's without the sum."""
     from debayes.engine.gpu import triton_kernels
 
     generator = torch.Generator("cuda").manual_seed(0)
@@ -83,7 +83,7 @@ def show_shapes(channels: int, scale: int) -> None:
     )
     weight = (torch.randn(channels, channels, 3, 3, device="cuda", generator=generator) / 24).to(dtype)
     bias = torch.randn(channels, device="cuda", generator=generator).to(dtype)
-    taps = replay.by_tap(weight)
+    taps = operations.tap_matrices(weight)
     weight = weight.contiguous(memory_format=torch.channels_last)
     torch.backends.cudnn.benchmark = True
     plain = time(lambda: F.conv2d(x, weight, None, padding=1))
@@ -103,7 +103,7 @@ def show_shapes(channels: int, scale: int) -> None:
 
 
 def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -> None:
-    """How long a residual block takes in several sizes, and as two convolutions: medians."""
+    """Print the median time of a residual block for several launch sizes, and as two convolutions."""
     from debayes.engine.gpu import triton_kernels
 
     generator = torch.Generator("cuda").manual_seed(0)
@@ -112,8 +112,8 @@ def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -
     x = x.contiguous(memory_format=torch.channels_last)
     weights = torch.randn(2, channels, channels, 3, 3, device="cuda", generator=generator).to(dtype) / 24
     bias = torch.randn(2, channels, device="cuda", generator=generator)
-    second = replay.by_tap(weights[1])
-    filters = torch.stack([hopper.arrange(replay.by_tap(each)) for each in weights])
+    second = operations.tap_matrices(weights[1])
+    filters = torch.stack([hopper.arrange_filters(operations.tap_matrices(each)) for each in weights])
     first = weights[0].contiguous(memory_format=torch.channels_last)
     torch.backends.cudnn.benchmark = True
 
@@ -123,17 +123,17 @@ def show_blocks(channels: int, scale: int, sizes: tuple[tuple[int, int], ...]) -
 
     expected = in_two().float()
     print(f"\na residual block of {channels} channels at 1/{scale}: as two convolutions {time(in_two):.3f} ms")
-    usual = hopper.SIZES[channels]
+    usual = hopper.LAUNCHES[channels]
     for size in sizes:
-        hopper.SIZES[channels] = size
+        hopper.LAUNCHES[channels] = size
         taken = time(lambda: hopper.run_block(x, filters, bias))
         error = (hopper.run_block(x, filters, bias).float() - expected).abs()
         print(f"{size}: {taken:.3f} ms, differences {error.max():.1e}, {error.mean():.1e}", flush=True)
-    hopper.SIZES[channels] = usual
+    hopper.LAUNCHES[channels] = usual
 
 
 def time(run: Callable[[], Tensor]) -> float:
-    """Milliseconds that a run takes on the GPU: the median of many."""
+    """The median milliseconds of a call on the GPU."""
     from triton.testing import do_bench
 
     return float(do_bench(run, return_mode="median"))

@@ -1,9 +1,9 @@
-"""Time and memory of developing one large raw: `debayes develop` in a process of its own.
+"""Time and memory of developing one large raw: `debayes develop` in a separate process.
 
     python benchmarks/megapixels.py [--megapixels 24] [--model raw-s] [--to dng] [--tile 1536]
 
-The raw is a simulated one, of a free photograph laid out many times. Peak memory is that of the whole process, with
-Python and PyTorch in it.
+The raw is simulated from a free photograph, repeated to the size asked for. Peak memory is that of the whole
+process, including Python and PyTorch.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from debayes.darkroom import mosaics
 from debayes.evaluation import scenes
 from debayes.formats import pictures
 
-# Runs a command and prints its peak memory in KiB. A process of its own: a child's peak begins with its parent's.
+# Runs a command and prints its peak memory in KiB. In a separate process, as a child's peak starts at its parent's.
 WATCH = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True)
@@ -29,10 +29,10 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 def main() -> None:
     """Print one line: size, seconds, megapixels a second, peak memory."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--megapixels", type=float, default=24.0)
-    parser.add_argument("--model", default="raw-s")
-    parser.add_argument("--to", default="dng")
-    parser.add_argument("--tile", type=int, default=1536)
+    parser.add_argument("--megapixels", type=float, default=24.0, help="size of the raw (default: 24)")
+    parser.add_argument("--model", default="raw-s", help="shipped name or weight file (default: raw-s)")
+    parser.add_argument("--to", default="dng", help="format, as of `debayes develop` (default: dng)")
+    parser.add_argument("--tile", type=int, default=1536, help="side of a tile (default: 1536)")
     options = parser.parse_args()
     width = round((options.megapixels * 1.5e6) ** 0.5 / 2) * 2
     height = round(width / 3) * 2

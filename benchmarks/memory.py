@@ -1,9 +1,10 @@
-"""Peak memory of restoring a large mosaic file: python benchmarks/memory.py [MEGAPIXELS] [MODEL]
+"""Peak memory of restoring a large mosaic file: python benchmarks/memory.py [--megapixels 100] [--model wild-s]
 
-Writes a random mosaic (16-bit NPY), restores it with the `restore` command in a process of its own, and prints
-that process's peak resident memory and speed. The default is 100 megapixels with wild-s.
+Writes a random mosaic (16-bit NPY), restores it with the `restore` command in a separate process, and prints that
+process's peak resident memory and time.
 """
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -14,9 +15,15 @@ from pathlib import Path
 import numpy as np
 
 
-def main(megapixels: float = 100.0, model: str = "wild-s") -> None:
-    height = round((megapixels * 1e6 * 2 / 3) ** 0.5)
-    width = round(megapixels * 1e6 / height)
+def main() -> None:
+    """Print one line: size, peak memory, seconds."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--megapixels", type=float, default=100.0, help="size of the mosaic (default: 100)")
+    parser.add_argument("--model", default="wild-s", help="shipped name or weight file (default: wild-s)")
+    options = parser.parse_args()
+    model = options.model
+    height = round((options.megapixels * 1e6 * 2 / 3) ** 0.5)
+    width = round(options.megapixels * 1e6 / height)
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "mosaic.npy", Path(folder) / "picture.tiff"
         rows = np.lib.format.open_memmap(source, "w+", np.uint16, (height, width))
@@ -33,4 +40,4 @@ def main(megapixels: float = 100.0, model: str = "wild-s") -> None:
 
 
 if __name__ == "__main__":
-    main(*(kind(value) for kind, value in zip((float, str), sys.argv[1:], strict=False)))
+    main()

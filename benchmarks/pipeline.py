@@ -1,9 +1,9 @@
-"""Developing a folder against the network alone: python benchmarks/pipeline.py [--files 20] [--megapixels 24]
+"""Time of developing a folder over the network's: python benchmarks/pipeline.py [--files 20] [--megapixels 24]
 
-Simulated raws of a free photograph are developed to DNG by `debayes develop` in a process of its own. After each of
-them it is halted while the network alone, with the same engine, restores a mosaic of that size, already in memory:
-machines change their speed from minute to minute. Prints both times, their ratio, and the process's memory while it
-worked on its second file and on its last.
+`debayes develop` develops simulated raws of a free photograph to DNG in a separate process. As the speed of a
+machine changes over minutes, the process is stopped after each file while the network alone, with the same engine,
+restores a mosaic of the same size in memory. Prints both times, their ratio, and the process's memory at its
+second and at its last file.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from torch import Tensor
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import enter, noise_of
+from debayes.darkroom.domain import encode_raw, noise_of
 from debayes.engine import Engine, prepare
 from debayes.evaluation import scenes
 from debayes.formats import pictures
@@ -31,10 +31,10 @@ from debayes.system import malloc
 def main() -> None:
     """Print the two times and the memory."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--files", type=int, default=20)
-    parser.add_argument("--megapixels", type=float, default=24.0)
-    parser.add_argument("--model", default="raw-s")
-    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--files", type=int, default=20, help="number of raws, two or more (default: 20)")
+    parser.add_argument("--megapixels", type=float, default=24.0, help="size of each (default: 24)")
+    parser.add_argument("--model", default="raw-s", help="shipped name or weight file (default: raw-s)")
+    parser.add_argument("--engine", default="auto", help="engine of both (default: auto)")
     options = parser.parse_args()
     height = round((options.megapixels * 1e6 / 1.5) ** 0.5 / 2) * 2
     width = height * 3 // 2
@@ -49,11 +49,11 @@ def main() -> None:
         command += ["--model", options.model, "--engine", options.engine]
         raw = raws.read(folder / "large.dng")
         engine = prepare(weights.load(options.model), options.engine)
-        encoded = enter(raw, noise_of(raw))
-        alone(engine, encoded, raw.pattern)  # what is done once, as by the process
+        encoded = encode_raw(raw, noise_of(raw))
+        alone(engine, encoded, raw.pattern)  # the first call does work that the process does once
         start = monotonic()
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        memory: dict[int, float] = {}  # by how many files were done
+        memory: dict[int, float] = {}  # GiB, by the number of finished files
         pure, measured = 0.0, 0
         while run.poll() is None:
             done = len(list((folder / "out").glob("*-debayes.dng")))
@@ -62,7 +62,7 @@ def main() -> None:
                 run.send_signal(signal.SIGSTOP)
                 pure, measured = pure + alone(engine, encoded, raw.pattern), measured + 1
                 run.send_signal(signal.SIGCONT)
-            sleep(0.5)  # what looks more often takes time from it
+            sleep(0.5)  # polling takes time from the process
         seconds = monotonic() - start - pure
         if run.returncode:
             sys.exit(run.returncode)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def alone(engine: Engine, encoded: Tensor, pattern: str) -> float:
-    """How many seconds the network takes for a mosaic."""
+    """The seconds that the network takes for a mosaic."""
     start = monotonic()
     for _ in restore_tiles(engine, encoded, pattern):
         pass
@@ -84,7 +84,7 @@ def alone(engine: Engine, encoded: Tensor, pattern: str) -> float:
 
 
 def resident(process: int) -> float:
-    """GiB of memory that a process has now."""
+    """The resident memory of a process in GiB."""
     try:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:

@@ -1,11 +1,11 @@
-"""What the prior costs of a training step: python benchmarks/prior.py [BATCH] [PATCH]
+"""Time of the prior in a training step: python benchmarks/prior.py [--batch 64] [--patch 128]
 
-One run, one table: seconds of the prior with its bilateral filter everywhere (the paper's) and at measured
-photosites only, of one whole step of wild-s (forward, backward, prior included), and their ratios. Compiled and
-in bfloat16 on CUDA, plain float32 on a CPU.
+Prints the time of a whole training step of wild-s (forward, backward, prior), and the time and share of the prior
+with its bilateral filter everywhere, as in the paper, and at measured photosites only. On CUDA compiled and in
+bfloat16, on a CPU in float32.
 """
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from debayes.training.recipe import Data, Noise
 
 
 def seconds(work: Callable[[], object], cuda: bool, repeats: int = 10) -> float:
-    """The median time of one call, after two to warm up."""
+    """The median time of a call, after two to warm up."""
     times = []
     for i in range(repeats + 2):
         started = time.perf_counter()
@@ -32,16 +32,22 @@ def seconds(work: Callable[[], object], cuda: bool, repeats: int = 10) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def main(batch: int = 64, patch: int = 128) -> None:
+def main() -> None:
+    """Print three lines."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--batch", type=int, default=64, help="patches of a step (default: 64)")
+    parser.add_argument("--patch", type=int, default=128, help="side of a patch in pixels (default: 128)")
+    options = parser.parse_args()
+    batch, patch = options.batch, options.patch
     cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     generator = torch.Generator(device).manual_seed(0)
     tiles = torch.randint(0, 255, (64, 256, 256, 3), dtype=torch.uint8, device=device, generator=generator)
-    draws = data.draw(batch, patch, seed=0, step=0, generator=generator)
+    draws = data.sample_draws(batch, patch, seed=0, step=0, generator=generator)
     network = Network(Config()).to(device)
 
     def make() -> data.Batch:
-        return data.make_batch(tiles, *draws, pictures=Data(train=()), levels=Noise())
+        return data.make_batch(tiles, draws, pictures=Data(train=()), levels=Noise())
 
     def step() -> Tensor:
         made = make()
@@ -65,4 +71,4 @@ def main(batch: int = 64, patch: int = 128) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

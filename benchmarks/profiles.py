@@ -1,8 +1,8 @@
-"""Blind noise profiles against the truth: python benchmarks/profiles.py PICTURE... [--iso 400 1600 6400 25600]
+"""Accuracy of blind noise profiles: python benchmarks/profiles.py PICTURE... [--iso 400 1600 6400 25600]
 
-Each picture becomes a raw of the virtual camera, or so many side by side as `--together` says; its noise profile is
-thrown away and estimated from the mosaic and the masked photosites. Prints estimate / truth, and the ISO speed
-whose photon noise the picture itself, without any, is taken for: fine texture and the noise of its own camera.
+Each picture, or `--together` pictures side by side, becomes a simulated raw. Its noise profile is removed and
+estimated from the mosaic and the masked photosites. Prints estimate / truth, and as "its own" the ISO speed whose
+photon noise is estimated from the picture without added noise: its fine texture and its camera's noise.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from debayes.darkroom import mosaics
-from debayes.darkroom.loop import noise_of
+from debayes.darkroom.domain import noise_of
 from debayes.formats import pictures
 from debayes.formats import raw as raws
 from debayes.imaging import cfa, noise_profile, virtual_camera
@@ -24,12 +24,12 @@ BODY = virtual_camera.Body()
 
 
 def main() -> None:
-    """Print a table with a line for each raw."""
+    """Print a table with a row for each raw."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("pictures", type=Path, nargs="+")
-    parser.add_argument("--iso", type=float, nargs="+", default=[400, 1600, 6400, 25600])
-    parser.add_argument("--together", type=int, default=1, help="so many pictures side by side make a raw")
-    parser.add_argument("--unmasked", action="store_true", help="without the masked photosites")
+    parser.add_argument("pictures", type=Path, nargs="+", help="pictures with little noise")
+    parser.add_argument("--iso", type=float, nargs="+", default=[400, 1600, 6400, 25600], help="ISO speeds")
+    parser.add_argument("--together", type=int, default=1, help="pictures per raw, side by side (default: 1)")
+    parser.add_argument("--unmasked", action="store_true", help="do not use the masked photosites")
     options = parser.parse_args()
     print("| raw | megapixels | its own |" + "".join(f" ISO {iso:g}: gain, floor |" for iso in options.iso))
     print("|---" * (3 + len(options.iso)) + "|")
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def estimate(folder: Path, iso: float, unmasked: bool) -> Profile:
-    """The blind profile of a shot of the scene in a folder."""
+    """The profile estimated from a simulated raw of scene.png."""
     mosaics.simulate_raw(folder / "scene.png", folder / "shot.dng", iso=iso)
     shot = replace(raws.read(folder / "shot.dng"), profile=None)
     return noise_of(replace(shot, floor=None) if unmasked else shot)

@@ -1,11 +1,11 @@
-"""Speed of every engine and of peers, in one run: one table, and a plot of quality over speed.
+"""Speed and quality of every engine and of other methods: a table, and a plot of quality over speed.
 
     python benchmarks/speed.py [--megapixels 6] [--pictures FOLDER] [--device cpu] [--plot speed.png] [--layers]
 
-Each row is measured in a process of its own, on the same mosaic, and says: megapixels a second, the best of three
-after one to warm up; the process's peak memory; the share of the matrix rate, measured in the same run, that the
-network's multiplications take; PSNR at noise 10 on the pictures. "plain" is the network in PyTorch's own memory
-format, tile by tile, as PyTorch would run it. With --layers, the rate of each kind of convolution is shown instead.
+Each row is measured in a separate process on the same mosaic: megapixels a second, the best of three runs after
+one to warm up; the process's peak memory; the network's multiplications as a share of the matrix rate that was
+measured in the same run; PSNR at noise 10 on the pictures. "plain" is the network in PyTorch's default memory
+format, tile by tile. --layers prints the rate of each kind of convolution instead.
 """
 
 import argparse
@@ -37,19 +37,19 @@ from debayes.system import malloc
 
 PEERS = ("bilinear", "menon", "LibRaw AHD", "demosaicnet")
 
-# The level of the noise that PSNR is measured at.
+# The noise level of the PSNR.
 SIGMA = 10 / 255
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--megapixels", type=float, default=6.0)
-    parser.add_argument("--models", nargs="+", default=["wild-s", "wild-l"])
-    parser.add_argument("--pictures", type=Path, help="a folder of pictures; else a free photograph")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--megapixels", type=float, default=6.0, help="size of the mosaic (default: 6)")
+    parser.add_argument("--models", nargs="+", default=["wild-s", "wild-l"], help="default: wild-s wild-l")
+    parser.add_argument("--pictures", type=Path, help="folder of pictures for PSNR; default: a free photograph")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--plot", type=Path, help="also write a plot to this file")
+    parser.add_argument("--layers", action="store_true", help="rates of the convolutions instead")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def measure(model: str, name: str, options: argparse.Namespace) -> dict[str, float]:
-    """One row: speed, memory, work and quality of a method."""
+    """One row: speed, memory, number of operations and PSNR of a method."""
     import resource
 
     run, flops = method(model, name, options.device)
@@ -112,11 +112,11 @@ def noisy(picture: Tensor, seed: int) -> Tensor:
 
 
 def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tensor], float]:
-    """What turns a mosaic into a picture, and the operations that a megapixel takes of a network's."""
+    """A function that turns a mosaic into a picture, and a network's operations a megapixel."""
     if model == "peer":
         if name == "LibRaw AHD":
             return libraw, 0.0
-        peer = baselines.find(name)
+        peer = baselines.find_baseline(name)
         return lambda mosaic: peer(mosaic, "RGGB", None), 0.0
     network = weights.load(model, device=device)
     if name != "plain":
@@ -128,7 +128,7 @@ def method(model: str, name: str, device: str) -> tuple[Callable[[Tensor], Tenso
 
 
 def libraw(mosaic: Tensor) -> Tensor:
-    """LibRaw's adaptive homogeneity-directed interpolation, of a 16-bit DNG with room on both sides."""
+    """LibRaw's adaptive homogeneity-directed interpolation, of a 16-bit DNG with headroom on both sides."""
     import rawpy
 
     black, scale = 8192, 40960
@@ -153,7 +153,7 @@ def libraw(mosaic: Tensor) -> Tensor:
 
 
 def show_layers(network: Network, rate: float, model: str) -> None:
-    """The rate of every kind of convolution, by PyTorch and by `winograd`, at the size it has in a tile."""
+    """Print the rate of each kind of convolution, in PyTorch and in `winograd`, at its size in a tile."""
     kinds: dict[tuple[int, ...], list[float]] = {}
 
     def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -185,7 +185,7 @@ def show_layers(network: Network, rate: float, model: str) -> None:
 
 
 def clock(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
-    """Seconds that something takes, the mean of three times."""
+    """The mean seconds of three calls."""
     start = monotonic()
     for _ in range(3):
         run(x)
@@ -193,7 +193,7 @@ def clock(run: Callable[[Tensor], Tensor], x: Tensor) -> float:
 
 
 def plot(found: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
-    """Quality over speed: up and to the right is better."""
+    """Plot PSNR over speed."""
     import matplotlib
 
     matplotlib.use("Agg")

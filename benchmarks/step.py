@@ -1,10 +1,10 @@
-"""Where a training step's time goes: python benchmarks/step.py RECIPE [key=value ...]
+"""Profile of a training step: python benchmarks/step.py RECIPE [key=value ...] [--warm 300] [--measured 100]
 
-Trains as the recipe says, on random tiles, and watches a hundred steps after the first three hundred: steps and
-pixels a second, the share of that time in which the device works, and the kernels that take most of it.
+Trains as the recipe says, on random tiles. After the warm-up it measures the steps and pixels a second, then the
+share of the time in which the device computes, and the slowest kernels.
 """
 
-import sys
+import argparse
 import tempfile
 import time
 import zipfile
@@ -17,15 +17,17 @@ import torch
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
-from debayes.training.distributed import Team
-from debayes.training.loop import Progress, train
+from debayes.training.distributed import Processes
+from debayes.training.loop import train
+from debayes.training.progress import Progress
 from debayes.training.recipe import Recipe, read_recipe
 
-WARM, WATCHED = 300, 100
+# Steps between two reports of `train`.
+REPORTED = 100
 
 
 def write_tiles(path: Path, count: int = 64, size: int = 256) -> None:
-    """A zip of tiles of random numbers: timing does not depend on what is in a picture."""
+    """Write a zip of tiles of random numbers: the time of a step does not depend on the pictures."""
     numbers = np.random.default_rng(0)
     with zipfile.ZipFile(path, "w") as archive:
         for i in range(count):
@@ -34,7 +36,21 @@ def write_tiles(path: Path, count: int = 64, size: int = 256) -> None:
             archive.writestr(f"{i}.png", buffer.getvalue())
 
 
-def main(recipe: Recipe) -> None:
+def main() -> None:
+    """Read the command line, and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("recipe", type=Path, help="a TOML file, as in recipes/")
+    parser.add_argument("changes", nargs="*", help="changes of the recipe, such as optimizer.batch=8")
+    parser.add_argument("--warm", type=int, default=300, help="steps before; hundreds (default: 300)")
+    parser.add_argument("--measured", type=int, default=100, help="steps to measure; hundreds (default: 100)")
+    options = parser.parse_args()
+    if options.warm % REPORTED or options.measured % REPORTED or min(options.warm, options.measured) < REPORTED:
+        parser.error(f"--warm and --measured must be multiples of {REPORTED}")
+    measure(read_recipe(options.recipe, options.changes), options.warm, options.measured)
+
+
+def measure(recipe: Recipe, warm: int, measured: int) -> None:
+    """Print the speed of training steps and a table of kernels."""
     cuda = torch.cuda.is_available()
     activity = ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU
     watch = profile(activities=[activity])
@@ -42,12 +58,12 @@ def main(recipe: Recipe) -> None:
 
     def report(at: Progress) -> None:
         nonlocal began, plain
-        if at.step == WARM:
+        if at.step == warm:
             began = time.perf_counter()
-        elif at.step == WARM + WATCHED:
-            plain = (time.perf_counter() - began) / WATCHED
+        elif at.step == warm + measured:
+            plain = (time.perf_counter() - began) / measured
             watch.start()
-        elif at.step == WARM + 2 * WATCHED:
+        elif at.step == warm + 2 * measured:
             watch.stop()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -55,13 +71,13 @@ def main(recipe: Recipe) -> None:
         plan = replace(
             recipe,
             data=replace(recipe.data, train=("tiles.zip",), val=""),
-            optimizer=replace(recipe.optimizer, minutes=0.0, steps=WARM + 2 * WATCHED),
+            optimizer=replace(recipe.optimizer, minutes=0.0, steps=warm + 2 * measured),
         )
         train(
             plan,
             Path(folder) / "run",
             root=Path(folder),
-            team=Team(device=torch.device("cuda" if cuda else "cpu")),
+            processes=Processes(device=torch.device("cuda" if cuda else "cpu")),
             every=1e9,
             report=report,
         )
@@ -71,11 +87,11 @@ def main(recipe: Recipe) -> None:
         (event.self_device_time_total if cuda else event.self_cpu_time_total, event.count, event.key)
         for event in watch.key_averages()
     ]
-    busy = sum(time for time, _, _ in kernels) / WATCHED / 1e6
+    busy = sum(time for time, _, _ in kernels) / measured / 1e6
     print(f"{1 / plain:.1f} steps/s, {pixels / plain / 1e6:.1f} Mpx/s; device busy {busy / plain:.0%} of a step")
     for spent, count, name in sorted(kernels, reverse=True)[:25]:
-        print(f"{spent / WATCHED / 1e3:8.3f} ms {count / WATCHED:7.1f} times  {name[:100]}")
+        print(f"{spent / measured / 1e3:8.3f} ms {count / measured:7.1f} times  {name[:100]}")
 
 
 if __name__ == "__main__":
-    main(read_recipe(Path(sys.argv[1]), sys.argv[2:]))
+    main()

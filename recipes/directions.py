@@ -1,8 +1,8 @@
 """Compute the filters that the noise profile is estimated with: python recipes/directions.py DATA/train/free-0.zip
 
-Takes windows of noise-free shots, by random virtual cameras, of tiles under free licences, subtracts the mean of
-each colour, and weights them so that rough windows do not dominate. Writes the eigenvectors of their covariance,
-from the least energy in pictures to the most. The last ones, slopes and edges, are left out.
+Takes windows of noise-free simulated raws of tiles under free licences, subtracts the mean of each colour, and
+weights them so that windows with much detail do not dominate. Writes the eigenvectors of their covariance, from the
+least energy in pictures to the most, without the last ones: slopes and edges.
 """
 
 import argparse
@@ -24,27 +24,28 @@ KEPT, PLAIN = 46, 1e-3
 
 
 def main() -> None:
-    """Write the directions."""
+    """Write the filters."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("tiles", type=Path, nargs="+")
-    parser.add_argument("-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"))
+    parser.add_argument("tiles", type=Path, nargs="+", help="stores of training tiles")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("src/debayes/imaging/directions.npy"), help="NPY file"
+    )
     options = parser.parse_args()
     store = tiles.Store(options.tiles, size=256)
-    shelf = tiles.Shelf(store, stay=1, step=0, device=torch.device("cpu"))
-    found = directions(covariance(shelf.tiles))
+    found = directions(covariance(store.block(0)))
     with files.replace(options.output) as temporary, temporary.open("wb") as file:
         np.save(file, found[:KEPT].float().view(KEPT, noise_profile.WINDOW, noise_profile.WINDOW).numpy())
 
 
 def covariance(tiles: Tensor) -> Tensor:
-    """How the photosites of a window vary together, their colours' means taken off."""
+    """The covariance of the photosites of a window after subtracting the mean of each colour."""
     side = noise_profile.WINDOW
     masks = cfa.masks("RGGB", side, side).flatten(1).double()
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(side**2, side**2, dtype=torch.float64)
     for batch in range(BATCHES):
         picture = tiles[torch.randint(len(tiles), (BATCH,), generator=generator)].permute(0, 3, 1, 2).float() / 255
-        draws = torch.rand(BATCH, virtual_camera.SHOT_DRAWS, generator=generator)
+        draws = torch.rand(BATCH, virtual_camera.SHOT.width, generator=generator)
         none = torch.zeros(BATCH, 2, *picture.shape[2:])
         shot = virtual_camera.shoot(picture.mT if batch % 2 else picture, draws, none, high=0.01)
         mosaic = cfa.mosaic(shot.clean).double()
@@ -57,7 +58,7 @@ def covariance(tiles: Tensor) -> Tensor:
 
 
 def directions(covariance: Tensor) -> Tensor:
-    """The eigenvectors of a covariance of windows as rows, least first, without those of plain colours."""
+    """The eigenvectors of a covariance of windows as rows, smallest eigenvalue first, without uniform colours."""
     masks = cfa.masks("RGGB", noise_profile.WINDOW, noise_profile.WINDOW).flatten(1).double()
     plain = masks / masks.sum(1, keepdim=True).sqrt()
     values, vectors = torch.linalg.eigh(torch.eye(len(covariance)).double() - plain.T @ plain)

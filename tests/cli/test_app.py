@@ -83,7 +83,7 @@ def test_options_that_may_be_repeated_do_not_swallow_arguments(
     assert run(monkeypatch, "blend", *shares, "a.safetensors", "b.safetensors", "-o", "c.safetensors") == 0
     assert calls["models"] == ["a.safetensors", "b.safetensors"] and calls["shares"] == [1.2, -0.2]
     monkeypatch.setattr(
-        "debayes.reproduction.experiments.check", lambda name, model: calls.update(asked=(name, model))
+        "debayes.reproduction.experiments.check_request", lambda name, model: calls.update(asked=(name, model))
     )
     command = (
         "reproduce",

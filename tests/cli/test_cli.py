@@ -42,13 +42,14 @@ def test_simulate_then_restore(
     assert run(monkeypatch, "restore", mosaic, "-o", output, "--maps", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["pattern"] == "GBRG" and (answer["width"], answer["height"]) == (91, 67)
-    assert [Path(p).name for p in answer["written"]] == ["out.png", "out.noise.tiff", "out.doubt.tiff"]
+    names = ["out.png", "out.noise.tiff", "out.noise.png", "out.doubt.tiff", "out.doubt.png"]
+    assert [Path(p).name for p in answer["written"]] == names
     truth = pictures.read(photo)
     noisy = cfa.interpolate(pictures.read_mosaic(mosaic).values[None], "GBRG")[0]
     assert float(metrics.psnr(pictures.read(output), truth)) > float(metrics.psnr(noisy, truth)) + 4
-    noise = pictures.read(mosaic.parent / "out.noise.tiff")
+    maps = [mosaic.parent / f"out.{kind}.tiff" for kind in ("noise", "doubt")]
+    noise, doubt = (pictures.read(path) * pictures.describe(path)["65535 is"] for path in maps)
     assert 255 * float(noise.median()) == pytest.approx(10, rel=0.2)
-    doubt = pictures.read(mosaic.parent / "out.doubt.tiff")
     assert float(doubt.min()) > 0 and bool((doubt < noise).all())
 
 
@@ -241,7 +242,7 @@ def test_evaluate_on_the_msr_set(
     assert lines[0] == "| MSR | linear PSNR / SSIM | sRGB PSNR / SSIM |"
     assert lines[2].startswith("| bilinear |") and lines[3].startswith("| wild-s |")
     assert "| *Wild-JDD, published* | *40.16 / 0.980* | *34.34 / 0.945* |" in lines
-    assert "not comparable to the digit" in alone
+    assert "not exactly comparable" in alone
     targets = (msr_set.parent / "o.json", msr_set.parent / "o.csv")
     files = ("--json", targets[0], "--csv", targets[1])
     assert run(monkeypatch, "evaluate", "--data", "set", "msr", "--sigma", 5, *files) == 0
@@ -274,11 +275,11 @@ def test_a_limit_on_the_msr_set(
 
 
 MSR_BAD_INPUT = {
-    "a pattern it has not": (["--pattern", "RGGB", "GBRG"], {}, "are RGGB, and cannot be scored as GBRG"),
-    "a told denoiser": (["--baseline", "bilinear", "menon+bm3d"], {}, "'menon+bm3d' must be told the noise level"),
-    "a missing pair": ([], {"test.txt": "2\n7\n"}, "input/7.png, which test.txt asks for"),
+    "a pattern it has not": (["--pattern", "RGGB", "GBRG"], {}, "are RGGB and cannot be scored as GBRG"),
+    "a told denoiser": (["--baseline", "bilinear", "menon+bm3d"], {}, "'menon+bm3d' needs the noise level"),
+    "a missing pair": ([], {"test.txt": "2\n7\n"}, "input/7.png, which is listed in test.txt"),
     "an empty list": ([], {"test.txt": ""}, "test.txt lists no pictures"),
-    "no number": ([], {"test.txt": "two\n"}, "the number of a picture was expected in line 1, not 'two'"),
+    "no number": ([], {"test.txt": "two\n"}, "expected the number of a picture in line 1, not 'two'"),
     "a damaged truth": ([], {"groundtruth/2.png": "PNG"}, "cannot be read as PNG"),
 }
 
@@ -353,8 +354,8 @@ BAD_INPUT = {
     "an unknown model": (["restore", "M", "-o", "out.png", "--model", "wild-x"], "wild-s"),
     "a missing folder": (["restore", "M", "-o", "no/out.png"], "does not exist"),
     "a folder as output": (["restore", "M", "-o", "folder.png"], "is a folder"),
-    "an unknown ending": (["restore", "M", "-o", "out.gif"], "pictures are written as"),
-    "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits a sample, not 16"),
+    "an unknown ending": (["restore", "M", "-o", "out.gif"], ".gif is not one of .png, .tif"),
+    "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits per sample, not 16"),
     "a wrong tile": (["restore", "M", "-o", "out.png", "--tile", "0"], "1 or more photosites"),
     "an unknown engine": (["restore", "M", "-o", "out.png", "--engine", "turbo"], "there is no engine 'turbo'"),
     "noise of a raw": (["simulate", "color.png", "-o", "s", "--to", "dng", "--sigma", "20"], "that of its --iso"),

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run
 
+from debayes.darkroom import file
 from debayes.evaluation import scenes
 from debayes.formats import pictures
+from debayes.network import weights
 
 
 @pytest.fixture
@@ -105,3 +108,26 @@ def test_info(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert run(monkeypatch, "info", shot, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["levels"]["black"] == [2048] * 4 and facts["white_balance"]["red"] == 2
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "settings"),
+    [
+        ("tiff", ("--exposure", 0.7, "--space", "p3"), {"exposure": 0.7, "space": "p3"}),
+        ("jpeg", ("--quality", 40), {"quality": 40}),
+        ("png", ("--strength", 0.5, "--pattern", "rggb", "--white", 60000), {"strength": 0.5, "white": 60000}),
+    ],
+)
+def test_options_reach_the_file(
+    shot: Path, to: str, options: tuple[object, ...], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command writes what the library writes with these settings, and not what it writes without them."""
+    if "--pattern" in options:
+        settings = settings | {"pattern": "RGGB"}
+    assert run(monkeypatch, "develop", shot, "--to", to, *options, "--engine", "eager") == 0
+    found = pictures.read(shot.with_name(f"cat-debayes{file.FORMATS[to]}"))
+    for kind, chosen in (("same", settings), ("other", {})):
+        target = shot.with_name(f"{kind}{file.FORMATS[to]}")
+        file.develop_file(weights.load("raw-s"), shot, target, file.Settings(**chosen))
+        error = float((pictures.read(target) - found).abs().mean())
+        assert (error < 1e-4) == (kind == "same")

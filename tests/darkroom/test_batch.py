@@ -1,21 +1,25 @@
-"""Many raws: where they go, what is skipped, and that one bad file or a killed run loses nothing."""
+"""Many raws: where they go, what is skipped; a bad file, a bug or a dead worker loses no other file."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rawpy
+import torch
 
-from debayes.darkroom import batch, mosaics
+from debayes.darkroom import batch, domain, file, mosaics
 from debayes.darkroom.file import Settings
+from debayes.engine import prepare
 from debayes.evaluation import scenes
 from debayes.formats import pictures
+from debayes.network import weights
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,7 @@ def test_plan_refuses(folder: Path) -> None:
     with pytest.raises(ValueError, match="holds no camera raws"):
         batch.plan([folder / "none"], None, ".dng")
     (folder / "none" / "a-debayes.dng").touch()
-    with pytest.raises(ValueError, match="nothing but what was developed before"):
+    with pytest.raises(ValueError, match="holds DNGs by debayes only"):
         batch.plan([folder / "none"], None, ".dng")
     (folder / "none" / "a-debayes.dng").unlink()
     (job, other) = batch.plan([folder / "none", folder / "a.dng"], None, ".dng")
@@ -88,7 +92,7 @@ def test_plan_refuses(folder: Path) -> None:
         batch.plan([folder / "a.dng", folder / "below" / "a.dng"], folder, ".dng")
 
 
-def test_a_file_that_may_not_be_read_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named with the system's reason, and the others are developed."""
     jobs = batch.plan([folder], folder / "out", ".dng")
     forbidden, read = jobs[0].source, Path.read_bytes
@@ -105,8 +109,8 @@ def test_a_file_that_may_not_be_read_stops_nobody(folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
-    """Each bad file has its sentence, the others are developed; the second time they are there already."""
+def test_bad_files(folder: Path, processes: int) -> None:
+    """Each bad file has its error line, the others are developed; the second time these are skipped."""
     (folder / "rubbish" / "more").mkdir(parents=True)
     shutil.move(folder / "words.cr2", folder / "rubbish" / "more" / "words.cr2")
     jobs = batch.plan([folder], folder / "out", ".dng")
@@ -123,47 +127,244 @@ def test_bad_files_stop_nobody(folder: Path, processes: int) -> None:
     assert [path.stat().st_mtime_ns for path in sorted((folder / "out").glob("*.dng"))] == times
 
 
-def test_a_crash_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decoder that takes its process down is named; the other files are developed."""
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "its worker process was killed by signal 9 (SIGKILL)"),
+        ("os._exit(11)", "its worker process ended with exit code 11"),
+    ],
+)
+def test_a_worker_that_dies(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str, words: str) -> None:
+    """The file it had is named with how the worker ended; the other files are developed."""
     hook = folder / "sitecustomize.py"
     hook.write_text(
         "import os, sys\n"
         "if any('multiprocessing' in a for a in sys.orig_argv):\n"
         "    import debayes.formats.raw as raw\n"
         "    read = raw.read\n"
-        "    raw.read = lambda s, **k: os._exit(11) if 'b.DNG' in str(s) else read(s, **k)\n"
+        f"    raw.read = lambda s, **k: {end} if 'b.DNG' in str(s) else read(s, **k)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "abc"]
     outcomes = list(batch.run(jobs, "raw-s", Settings(), processes=2))
-    assert {outcome.job.source.name: outcome.error for outcome in outcomes if outcome.error} == {
-        "b.DNG": f"{folder / 'b.DNG'}: its decoding crashed; the file is damaged"
-    }
+    (failed,) = (outcome for outcome in outcomes if outcome.failed)
+    assert failed.error.startswith(f"{folder / 'b.DNG'}: {words}") and failed.bug is None
     assert len(outcomes) == 3 and (folder / "out" / "below" / "c-debayes.dng").exists()
 
 
+def test_a_bug_is_no_fault_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said to be a bug, with its type; the other files are developed; the exception is kept."""
+    encode = domain.encode_raw
+    calls: list[int] = []
+
+    def broken(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 1:
+            raise IndexError("index 3 is out of bounds")
+        return encode(*arguments)
+
+    monkeypatch.setattr(domain, "encode_raw", broken)
+    jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "abc"]
+    first, *others = batch.run(jobs, "raw-s", Settings())
+    assert (
+        first.failed
+        and not first.skipped
+        and first.error
+        == (f"{first.job.source}: failed by a bug of debayes (IndexError: index 3 is out of bounds)")
+    )
+    assert isinstance(first.bug, IndexError) and "broken" in "".join(traceback.format_exception(first.bug))
+    assert len(others) == 2 and all(outcome.answer is not None for outcome in others)
+
+
+def test_a_bug_in_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back with the traceback of the worker process."""
+    hook = folder / "sitecustomize.py"
+    hook.write_text(
+        "import sys\n"
+        "if any('multiprocessing' in a for a in sys.orig_argv):\n"
+        "    import debayes.darkroom.domain as domain\n"
+        "    def stumble(*_): raise RuntimeError('the size of tensor a must match')\n"
+        "    domain.encode_raw = stumble\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem in "ab"]
+    outcomes = list(batch.run(jobs, "raw-s", Settings(), processes=2))
+    for outcome in outcomes:
+        assert "bug of debayes (RuntimeError: the size of tensor a must match)" in outcome.error
+        assert isinstance(outcome.bug, RuntimeError) and "in stumble" in outcome.bug.__notes__[0]
+    assert len(outcomes) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: not enough memory: you tried"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+    ],
+)
+def test_lack_of_memory_is_told(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    """It is neither the file's fault nor a bug."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(file, "restore", refuse)
+    (outcome,) = batch.run(batch.plan([source], tmp_path, ".dng"), "raw-s", Settings())
+    assert outcome.error.startswith(f"{source}: there is not enough memory") and outcome.bug is None
+
+
+class Stubborn(Exception):
+    """An exception that pickle cannot make again."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} {two}")
+
+
+def test_any_exception_can_be_sent() -> None:
+    """As itself, or as a RuntimeError that names it."""
+    sent = batch._portable(ValueError("words"))
+    assert isinstance(sent, ValueError) and sent.args == ("words",)
+    sent = batch._portable(Stubborn("a", "b"))
+    assert isinstance(sent, RuntimeError) and "Stubborn: a b" in str(sent)
+    assert all("Stubborn" in note for note in sent.__notes__)
+
+
+def test_threads_of_the_host_program_stay(folder: Path) -> None:
+    """Neither this thread nor those that start later lose cores, whatever was limited in between."""
+
+    def elsewhere() -> int:
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(1) as limited:
+            batch.limit_to_one_core(limited)
+            assert limited.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == elsewhere() == 3
+        jobs = [job for job in batch.plan([folder], folder / "out", ".dng") if job.source.stem == "a"]
+        assert next(batch.run(jobs, "raw-s", Settings())).answer
+        assert torch.get_num_threads() == elsewhere() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_steps_have_all_cores_on_a_cpu(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading, encoding and saving run between restorations there."""
+    seen: list[int] = []
+    for name in ("read", "encode", "save"):
+        step = getattr(file, name)
+
+        def counting(*arguments: Any, step: Any = step, **options: Any) -> Any:
+            seen.append(torch.get_num_threads())
+            return step(*arguments, **options)
+
+        monkeypatch.setattr(file, name, counting)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert next(batch.run(batch.plan([source], tmp_path, ".dng"), "raw-s", Settings())).answer
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3, 3, 3]
+
+
+def test_overlapping_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedule of a GPU, on a CPU: all steps but restoring have one core, and the files are the same."""
+    happened: list[tuple[str, int]] = []
+    for name in ("read", "restore", "encode", "save"):
+        step = getattr(file, name)
+
+        def noting(*arguments: Any, name: str = name, step: Any = step, **options: Any) -> Any:
+            happened.append((name, torch.get_num_threads()))
+            return step(*arguments, **options)
+
+        monkeypatch.setattr(file, name, noting)
+    network = prepare(weights.load("raw-s"), "eager")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        one_by_one = list(batch.run_here(batch.plan([folder], folder / "one", ".dng"), network, Settings()))
+        happened.clear()
+        jobs = batch.plan([folder], folder / "overlap", ".dng")
+        outcomes = list(batch.run_here(jobs, network, Settings(), overlap=True))
+    finally:
+        torch.set_num_threads(before)
+    assert {count for name, count in happened if name != "restore"} == {1}
+    assert {count for name, count in happened if name == "restore"} == {3}
+    assert [o.failed for o in outcomes] == [o.failed for o in one_by_one] and [o.job for o in outcomes] == jobs
+    for outcome, other in zip(outcomes, one_by_one, strict=True):
+        if outcome.answer is not None:
+            with rawpy.imread(str(outcome.job.target)) as found, rawpy.imread(str(other.job.target)) as expected:
+                assert (found.raw_image_visible == expected.raw_image_visible).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+@pytest.mark.parametrize("ending", [".dng", ".png"])
+def test_on_a_gpu(folder: Path, ending: str) -> None:
+    """Files that overlap in four threads are those that a CPU develops one by one, bad ones are named, and the
+    threads of the program stay as they were."""
+    before = torch.get_num_threads()
+    jobs = batch.plan([folder], folder / "gpu", ending)
+    outcomes = {o.job.source.name: o for o in batch.run(jobs, "raw-s", Settings(with_maps=True), device="cuda")}
+    assert torch.get_num_threads() == before
+    assert {name for name, outcome in outcomes.items() if outcome.failed} == {"short.dng", "empty.nef", "words.cr2"}
+    expected = batch.plan([folder], folder / "cpu", ending)
+    assert any(outcome.answer for outcome in batch.run(expected, "raw-s", Settings(with_maps=True)))
+    for job, other in zip(jobs, expected, strict=True):
+        if outcomes[job.source.name].answer is None:
+            continue
+        if ending == ".dng":
+            with rawpy.imread(str(job.target)) as one, rawpy.imread(str(other.target)) as two:
+                found, truth = (x.raw_image_visible[..., :3].astype(float) / 65535 for x in (one, two))
+        else:
+            found, truth = (pictures.read(path).numpy() for path in (job.target, other.target))
+        assert abs(found - truth).max() < 0.01 and abs(found - truth).mean() < 5e-4
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from debayes.darkroom import batch, file
+from debayes.system.memory_file import MemoryFile
+
+store, stored = MemoryFile.store, []
+
+def fall(memory, path, *, directly=False):
+    stored.append(path)
+    if len(stored) == 3:
+        path.write_bytes(b"half a picture")
+        os.kill(os.getpid(), signal.SIGKILL)
+    store(memory, path, directly=directly)
+
+MemoryFile.store = fall
+folder, out = map(Path, sys.argv[1:])
+for outcome in batch.run(batch.plan([folder], out, ".dng"), "raw-s", file.Settings()):
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
 def test_killed_and_started_again(source: Path, tmp_path: Path) -> None:
-    """kill -9 in the middle of a batch: no half file is left, finished ones are kept, the rest is developed."""
-    for i in range(12):
+    """kill -9 while the third file is written: finished files are kept, and the rest is developed later."""
+    for i in range(5):
         (tmp_path / f"{i:02d}.dng").write_bytes(source.read_bytes())
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "debayes", "develop", str(tmp_path), "-o", str(out), "--json"]
+    out, script = tmp_path / "out", tmp_path / "killed.py"
+    script.write_text(KILLED)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
-    deadline = time.monotonic() + 60
-    while len(list(out.glob("*-debayes.dng"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    killed = subprocess.run([sys.executable, str(script), str(tmp_path), str(out)], env=environment)
+    assert killed.returncode == -signal.SIGKILL
     finished = {path: path.stat().st_mtime_ns for path in out.glob("*-debayes.dng")}
-    assert 2 <= len(finished) < 12
+    assert len(finished) == 2 and len(list(out.glob(".*.part"))) == 1
     for path in finished:
         with rawpy.imread(str(path)) as back:
             assert back.raw_image_visible.shape[:2] == (100, 120)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    answers = json.loads(done.stdout)
-    assert sum(answer.get("skipped", False) for answer in answers) == len(finished)
-    assert len(list(out.glob("*-debayes.dng"))) == 12
+    outcomes = list(batch.run(batch.plan([tmp_path], out, ".dng"), "raw-s", Settings()))
+    assert sum(outcome.skipped for outcome in outcomes) == 2
+    assert len(list(out.iterdir())) == 5  # the half file is gone too
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in finished.items())
 
 
@@ -184,38 +385,3 @@ def test_maps_that_are_missing_are_made(source: Path, tmp_path: Path) -> None:
     assert picture.read_bytes() != before
     stamps = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert max(stamps, key=stamps.__getitem__) == picture.name
-
-
-PARENT = """
-import os, time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from debayes.darkroom.batch import leave_with_parent
-if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, get_context("spawn"), leave_with_parent)
-    print(pool.submit(os.getpid).result(), flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no kill -9")
-def test_processes_end_with_their_parent(tmp_path: Path) -> None:
-    """kill -9 leaves no process behind that goes on developing."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    for _ in range(100):
-        time.sleep(0.1)
-        try:
-            os.kill(child, 0)
-            state = Path(f"/proc/{child}/status").read_text() if Path("/proc").is_dir() else ""
-        except (ProcessLookupError, FileNotFoundError):
-            return
-        if "State:\tZ" in state:
-            return  # ended; nobody here collects it
-    raise AssertionError("the process is still there")

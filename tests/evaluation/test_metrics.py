@@ -1,4 +1,4 @@
-"""PSNR and SSIM against scikit-image, the errors of doubt against plain loops."""
+"""PSNR and SSIM against scikit-image, the uncertainty metrics against plain loops."""
 
 import doctest
 from math import inf, log10
@@ -12,13 +12,14 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from torch import Tensor
 
 from debayes.evaluation import metrics
+from debayes.system.errors import DebayesError
 
 laws = settings(deadline=None, max_examples=30, derandomize=True)
 sizes = st.integers(11, 24)
 
 
 def pair(height: int, width: int, *, seed: int, error: float, batch: int = 1) -> tuple[Tensor, Tensor]:
-    """A smooth random picture and the same with noise, in float64."""
+    """A smooth random picture with and without noise, in float64."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(batch, 3, 4, 4, generator=generator, dtype=torch.float64)
     target = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")
@@ -33,7 +34,7 @@ def test_doctests() -> None:
 @given(sizes, sizes, st.integers(0, 1000), st.floats(1e-3, 0.5), st.sampled_from((1.0, 255.0)))
 @laws
 def test_psnr_is_scikit_images(height: int, width: int, seed: int, error: float, data_range: float) -> None:
-    """One mean squared error over all pixels and channels of an image, against the square of the range."""
+    """PSNR uses one mean squared error over all pixels and channels of an image."""
     image, target = (data_range * t for t in pair(height, width, seed=seed, error=error))
     expected = peak_signal_noise_ratio(target[0].numpy(), image[0].numpy(), data_range=data_range)
     assert float(metrics.psnr(image[0], target[0], data_range=data_range)) == pytest.approx(expected, abs=1e-9)
@@ -42,7 +43,7 @@ def test_psnr_is_scikit_images(height: int, width: int, seed: int, error: float,
 @given(sizes, sizes, st.integers(0, 1000), st.floats(1e-3, 0.5), st.sampled_from((1.0, 255.0)))
 @laws
 def test_ssim_is_scikit_images(height: int, width: int, seed: int, error: float, data_range: float) -> None:
-    """SSIM is that of Wang et al. as scikit-image has it: its border of 5 is what leaves the valid windows."""
+    """SSIM is that of Wang et al.; scikit-image too leaves out the windows that cross the border."""
     image, target = (data_range * t for t in pair(height, width, seed=seed, error=error))
     expected = structural_similarity(
         target[0].numpy(),
@@ -57,7 +58,7 @@ def test_ssim_is_scikit_images(height: int, width: int, seed: int, error: float,
 
 
 def test_metrics_are_per_image() -> None:
-    """In a batch every image gets its own number, the mean of which is not that of all pixels together."""
+    """Each image of a batch has its own value."""
     image, target = pair(16, 20, seed=0, error=0.1, batch=3)
     image[1] = target[1] + 3 * (image[1] - target[1])
     for metric in (metrics.psnr, metrics.ssim):
@@ -75,8 +76,8 @@ def test_equality_is_infinite_and_one() -> None:
     assert float(metrics.ssim(image, image)[0]) == pytest.approx(1, abs=1e-12)
 
 
-def test_float32_images_lose_nothing_in_the_sum() -> None:
-    """A large float32 picture with a small constant error has the PSNR of that error to 0.001 dB."""
+def test_float32_images_are_summed_exactly() -> None:
+    """A large float32 picture with a small constant error has the PSNR of that error within 0.001 dB."""
     target = torch.rand(3, 1024, 1024, generator=torch.Generator().manual_seed(0)).mul(0.5)
     image = target + 1 / 1024
     assert float(metrics.psnr(image, target)) == pytest.approx(20 * log10(1024), abs=1e-3)
@@ -85,15 +86,15 @@ def test_float32_images_lose_nothing_in_the_sum() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(10, 64), (64, 10), (1, 1)])
-def test_ssim_refuses_images_below_its_window(height: int, width: int) -> None:
-    """An image that no window of 11 fits into is refused with a sentence that gives its size."""
+def test_ssim_rejects_images_smaller_than_its_window(height: int, width: int) -> None:
+    """The error message has the size of the image."""
     image = torch.zeros(3, height, width)
-    with pytest.raises(ValueError, match=f"at least 11x11 pixels, not {height}x{width}"):
+    with pytest.raises(DebayesError, match=f"at least 11x11 pixels, not {height}x{width}"):
         metrics.ssim(image, image)
 
 
 def test_ssim_falls_as_noise_rises() -> None:
-    """More of the same noise never looks more alike, and the two arguments may be swapped."""
+    """SSIM falls as the same noise grows, and it is symmetric."""
     noisy, target = pair(24, 24, seed=1, error=0.02)
     values = [float(metrics.ssim(target + k * (noisy - target), target)[0]) for k in range(6)]
     assert all(np.diff(values) < 0)
@@ -103,7 +104,7 @@ def test_ssim_falls_as_noise_rises() -> None:
 @given(st.integers(1, 60), st.integers(0, 2**31))
 @laws
 def test_sparsification_error_is_the_loops(count: int, seed: int) -> None:
-    """The area between the two curves is what taking pixels away one by one gives."""
+    """The area between the two curves equals that of a loop which removes pixels one by one."""
     generator = torch.Generator().manual_seed(seed)
     error, doubt = torch.rand(2, count, generator=generator, dtype=torch.float64)
 
@@ -117,8 +118,8 @@ def test_sparsification_error_is_the_loops(count: int, seed: int) -> None:
 
 
 def test_calibration_error_is_the_distance_from_uniform() -> None:
-    """0 for levels spread evenly, a half for intervals that hold nothing or all, and by hand in between: of levels
-    that are squares of even ones, the integral of x - x² from 0 to 1, a sixth."""
+    """0 for uniform levels, 1/2 for intervals that contain nothing or everything, and for the squares of uniform
+    levels the integral of x - x² from 0 to 1, which is 1/6."""
     even = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
     assert metrics.calibration_error(even.flip(0)) == pytest.approx(0, abs=1e-12)
     for level in (0.0, 1.0):

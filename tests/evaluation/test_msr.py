@@ -1,4 +1,4 @@
-"""The MSR set: found from each place, read as it is, scored as scikit-image does, and refused by a sentence."""
+"""The MSR set: where it is found, how it is read, scores against scikit-image, and error messages."""
 
 import shutil
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import debayes
 from debayes.evaluation import baselines, msr
 from debayes.formats import pictures
 from debayes.imaging import cfa, noise
+from debayes.system.errors import DebayesError
 
 SIZE = (32, 40)
 BELOW = Path("Dataset_LINEAR_with_noise") / "bayer_panasonic"
@@ -20,7 +21,7 @@ BELOW = Path("Dataset_LINEAR_with_noise") / "bayer_panasonic"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Pairs 2, 3 and 10, the truths not opaque; test.txt, in their midst, names 10 and 2."""
+    """Pairs 2, 3 and 10 with transparent ground truths; test.txt lists 10 and 2."""
     made = tmp_path / "set" / BELOW
     for half in ("input", "groundtruth"):
         (made / half).mkdir(parents=True)
@@ -43,25 +44,25 @@ def numbers(pairs: list[msr.Pair]) -> list[str]:
 
 
 @pytest.mark.parametrize("levels", [0, 1, 2, 3])
-def test_the_set_is_found_from_each_place(levels: int, folder: Path) -> None:
-    """From the folder itself and from one, two and three above it, the last for the download's own folder."""
+def test_the_set_is_located(levels: int, folder: Path) -> None:
+    """From its own folder and from the folders one, two and three levels above."""
     assert msr.locate([folder, *folder.parents][levels]) == folder
 
 
-def test_the_name_of_the_folder_itself_is_free(folder: Path, tmp_path: Path) -> None:
-    """A folder that holds both halves is the set, whatever it is called."""
+def test_the_folder_may_have_any_name(folder: Path, tmp_path: Path) -> None:
+    """A folder with `input` and `groundtruth` is the set."""
     assert msr.locate(folder.rename(tmp_path / "mine")) == tmp_path / "mine"
 
 
 def test_other_folders_are_not_the_set(folder: Path, tmp_path: Path) -> None:
-    """Neither a half of it nor a folder of pictures."""
+    """Neither one half of it nor another folder with an `input` is taken for the set."""
     assert msr.locate(folder / "input") is None
     shutil.copytree(folder / "input", tmp_path / "other" / "input")
     assert msr.locate(tmp_path / "other") is None
 
 
-def test_test_txt_is_respected(folder: Path) -> None:
-    """Its pictures, in its order; without it all that have both files, in order of number."""
+def test_pairs_are_those_of_test_txt(folder: Path) -> None:
+    """In its order; without it all pictures with both files, ordered by number."""
     assert numbers(msr.pairs(folder)) == ["10", "2"]
     (folder / "test.txt").unlink()
     shutil.copy(folder / "input" / "3.png", folder / "input" / "4.png")
@@ -71,12 +72,12 @@ def test_test_txt_is_respected(folder: Path) -> None:
     assert numbers(msr.pairs(folder)) == ["2", "3", "10"]
 
 
-def test_a_pair_is_read_as_it_is(folder: Path) -> None:
-    """16 bits, 65535 is white, nothing clipped away, the alpha channel dropped and not applied."""
+def test_a_pair_is_read_exactly(folder: Path) -> None:
+    """16 bits, 65535 is white, nothing is clipped, the alpha channel is ignored."""
     pixels = np.arange(32 * 40 * 4, dtype=np.uint16).reshape(32, 40, 4) * 11
     pictures.encode(folder / "groundtruth" / "2.png", pixels)
     pictures.encode(folder / "input" / "2.png", pixels[..., 1])
-    mosaic, truth = msr.read(msr.pairs(folder)[1])
+    mosaic, truth = msr.read_pair(msr.pairs(folder)[1])
     assert torch.equal(truth, torch.from_numpy(pixels[..., :3].astype(np.float32) / 65535).permute(2, 0, 1))
     assert torch.equal(mosaic[0], truth[1])
 
@@ -87,12 +88,12 @@ def srgb(linear: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["bilinear", "wild-s"])
 def test_scores_are_scikit_images(name: str, folder: Path) -> None:
-    """PSNR and SSIM of the clipped result, in linear values and in sRGB, over all pixels; means over pictures."""
+    """PSNR and SSIM of the clipped result over all pixels, linear and sRGB, and their means over pictures."""
     pairs = msr.pairs(folder)
     shares: list[float] = []
     network = debayes.load("wild-s")
-    method = network if name == "wild-s" else baselines.find(name)
-    scores = msr.evaluate(method, pairs, progress=shares.append)
+    method = network if name == "wild-s" else baselines.find_baseline(name)
+    scores = msr.evaluate_pairs(method, pairs, progress=shares.append)
     assert shares == [0.5, 1.0]
     expected = []
     for number in ("10", "2"):
@@ -101,11 +102,11 @@ def test_scores_are_scikit_images(name: str, folder: Path) -> None:
             restored = debayes.restore(network, mosaic, "RGGB").mean
         else:
             restored = cfa.interpolate(mosaic[None], "RGGB")[0]
-        found = restored.clamp(0, 1).numpy().astype(np.float64)
+        image = restored.clamp(0, 1).numpy().astype(np.float64)
         truth = (
             pictures.read(folder / "groundtruth" / f"{number}.png", ignore_alpha=True).numpy().astype(np.float64)
         )
-        for space, (a, b) in {"linear": (found, truth), "sRGB": (srgb(found), srgb(truth))}.items():
+        for space, (a, b) in {"linear": (image, truth), "sRGB": (srgb(image), srgb(truth))}.items():
             psnr = peak_signal_noise_ratio(b, a, data_range=1)
             ssim = structural_similarity(
                 b,
@@ -120,19 +121,19 @@ def test_scores_are_scikit_images(name: str, folder: Path) -> None:
     assert [(s.name, s.space) for s in scores] == [row[:2] for row in expected]
     np.testing.assert_allclose([(s.psnr, s.ssim) for s in scores], [row[2:] for row in expected], rtol=0, atol=1e-4)
     mean = np.mean([row[2:] for row in expected if row[1] == "sRGB"], axis=0)
-    assert msr.average(scores, "sRGB") == pytest.approx(tuple(mean), abs=1e-4)
+    assert msr.average_pairs(scores, "sRGB") == pytest.approx(tuple(mean), abs=1e-4)
 
 
-def test_the_ensemble_is_another_score(folder: Path) -> None:
-    """`ensemble` is that of `restore`."""
+def test_ensemble(folder: Path) -> None:
+    """`ensemble` is passed to `restore`."""
     network = debayes.load("wild-s")
     (pair,) = msr.pairs(folder)[:1]
-    mosaic, truth = msr.read(pair)
-    scores = msr.evaluate(network, [pair], ensemble=True)
+    mosaic, truth = msr.read_pair(pair)
+    scores = msr.evaluate_pairs(network, [pair], ensemble=True)
     restored = debayes.restore(network, mosaic, "RGGB", ensemble=True).mean.clamp(0, 1)
     expected = peak_signal_noise_ratio(truth.numpy(), restored.numpy(), data_range=1)
     assert scores[0].psnr == pytest.approx(expected, abs=1e-4)
-    assert abs(scores[0].psnr - msr.evaluate(network, [pair])[0].psnr) > 1e-3
+    assert abs(scores[0].psnr - msr.evaluate_pairs(network, [pair])[0].psnr) > 1e-3
 
 
 def lose(half: str) -> Callable[[Path], None]:
@@ -154,34 +155,46 @@ def shrink(folder: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
-    "no mosaic": (lose("input"), FileNotFoundError, r"there is no file .*input/2\.png, which test\.txt asks for"),
-    "no truth": (lose("groundtruth"), FileNotFoundError, r"there is no file .*groundtruth/2\.png, which test\.txt"),
-    "no folder": (lambda f: shutil.rmtree(f / "groundtruth"), FileNotFoundError, "lacks its folder groundtruth"),
-    "no pair at all": (lose_all, ValueError, "holds no pair"),
-    "two sizes": (shrink, ValueError, r"2\.png and its truth differ in size: 32x38 and 32x40 pixels"),
-    "an empty list": (lists(" \n\n"), ValueError, r"test\.txt lists no pictures"),
-    "no number": (lists("2\n3.png\n"), ValueError, r"test\.txt: the number of .* in line 2, not '3\.png'"),
-    "a negative number": (lists("-2\n"), ValueError, "in line 1, not '-2'"),
+    "no mosaic": (
+        lose("input"),
+        FileNotFoundError,
+        r"there is no file .*input/2\.png, which is listed in test\.txt",
+    ),
+    "no truth": (
+        lose("groundtruth"),
+        FileNotFoundError,
+        r"there is no file .*groundtruth/2\.png, which is listed in test\.txt",
+    ),
+    "no folder": (lambda f: shutil.rmtree(f / "groundtruth"), FileNotFoundError, "has no folder groundtruth"),
+    "no pair at all": (lose_all, DebayesError, "has no pair"),
+    "two sizes": (shrink, DebayesError, r"2\.png and its ground truth differ in size: 32x38 and 32x40 pixels"),
+    "an empty list": (lists(" \n\n"), DebayesError, r"test\.txt lists no pictures"),
+    "no number": (
+        lists("2\n3.png\n"),
+        DebayesError,
+        r"test\.txt: expected the number of .* in line 2, not '3\.png'",
+    ),
+    "a negative number": (lists("-2\n"), DebayesError, "in line 1, not '-2'"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_sets(case: str, folder: Path, tmp_path: Path) -> None:
-    """Each has its sentence."""
-    spoil, kind, sentence = BAD[case]
+    """Each has its error message."""
+    spoil, kind, message = BAD[case]
     spoil(folder)
-    with pytest.raises(kind, match=sentence):
-        found = msr.locate(tmp_path / "set")
-        assert found is not None
-        msr.evaluate(baselines.find("bilinear"), msr.pairs(found))
+    with pytest.raises(kind, match=message):
+        located = msr.locate(tmp_path / "set")
+        assert located is not None
+        msr.evaluate_pairs(baselines.find_baseline("bilinear"), msr.pairs(located))
 
 
 def test_what_the_set_cannot_give(folder: Path) -> None:
-    """A denoiser that needs the noise level is refused by name and when called; so is another pattern."""
-    msr.check(["bilinear", "menon"], ["RGGB"])
-    with pytest.raises(ValueError, match=r"'menon\+bm3d' must be told the noise level"):
-        msr.check(["bilinear", "menon+bm3d"], ["RGGB"])
-    with pytest.raises(ValueError, match=r"'bilinear\+bm3d' must be told the noise level"):
-        msr.evaluate(baselines.find("bilinear+bm3d"), msr.pairs(folder))
-    with pytest.raises(ValueError, match="are RGGB, and cannot be scored as GBRG"):
-        msr.check(["bilinear"], ["RGGB", "GBRG"])
+    """A denoiser that needs the noise level is rejected by name and when it is called; so is another pattern."""
+    msr.check_request(["bilinear", "menon"], ["RGGB"])
+    with pytest.raises(DebayesError, match=r"'menon\+bm3d' needs the noise level"):
+        msr.check_request(["bilinear", "menon+bm3d"], ["RGGB"])
+    with pytest.raises(DebayesError, match=r"'bilinear\+bm3d' needs the noise level"):
+        msr.evaluate_pairs(baselines.find_baseline("bilinear+bm3d"), msr.pairs(folder))
+    with pytest.raises(DebayesError, match="are RGGB and cannot be scored as GBRG"):
+        msr.check_request(["bilinear"], ["RGGB", "GBRG"])

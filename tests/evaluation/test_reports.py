@@ -1,12 +1,13 @@
-"""Tables: means of the scores, the published rows beside them, every picture in the CSV."""
+"""Tables: means of the scores, published rows below them, every picture in the CSV."""
 
 import csv
 
 import pytest
 
-from debayes.evaluation import msr, published, reports
+from debayes.evaluation import msr, reports
+from debayes.evaluation.plain_colors import PlainColor, Residual
 from debayes.evaluation.protocol import Score
-from debayes.evaluation.uncertainty import Honesty
+from debayes.evaluation.uncertainty import UncertaintyScores
 
 SCORES = {
     ("ours", "kodak24", "RGGB"): [
@@ -17,28 +18,8 @@ SCORES = {
 }
 
 
-def test_published_rows_are_the_papers() -> None:
-    """Spot checks against table 1 of the paper; sets and levels that it lacks have no rows."""
-    rows = {row.method: row for row in published.rows("kodak24", 10)}
-    assert (rows["Wild-JDD"].psnr, rows["Wild-JDD"].ssim) == (33.81, 0.9127)
-    assert (rows["Wild-JDD*"].psnr, rows["DeepJoint"].psnr) == (33.88, 33.10)
-    assert "SGNet" not in rows and "SGNet" in {row.method for row in published.rows("urban100", 5)}
-    assert all("AAAI 2021" in row.source for row in rows.values())
-    assert [len(published.rows("urban100", sigma)) for sigma in (5, 10, 15)] == [8, 8, 8]
-    assert published.rows("mine", 10) == published.rows("kodak24", 7) == []
-
-
-def test_published_rows_of_the_msr_set() -> None:
-    """Spot checks against table 2 of the paper; these rows have no noise level."""
-    linear, srgb = ({row.method: row for row in published.rows(f"msr-{s}", None)} for s in ("linear", "srgb"))
-    assert len(linear) == len(srgb) == 11 and published.rows("msr-linear", 5) == []
-    assert (linear["Wild-JDD"].psnr, linear["Wild-JDD"].ssim) == (40.16, 0.980)
-    assert (srgb["Wild-JDD*"].psnr, srgb["Wild-JDD*"].ssim) == (34.59, 0.947)
-    assert (linear["JMCDM"].psnr, srgb["DMCNN-VD-Tr"].ssim) == (37.44, 0.957)
-
-
 def test_markdown() -> None:
-    """A row of means for each method, published ones in italics and with a dash where they say nothing."""
+    """A row of means for each method; published rows in italics, with a dash for missing values."""
     lines = reports.markdown(SCORES, [10.0]).splitlines()
     assert lines[0] == "| PSNR dB / SSIM | kodak24 σ=10 | mine σ=10 |"
     assert lines[2] == "| ours | 34.00 / 0.9200 | 30.00 / 0.8000 |"
@@ -64,22 +45,25 @@ def test_records_and_csv() -> None:
 
 
 MSR_SCORES = {
-    ("bilinear", "msr"): [msr.Score("1.png", "linear", 30.0, 0.9), msr.Score("1.png", "sRGB", 25.0, 0.8)],
+    ("bilinear", "msr"): [msr.PairScore("1.png", "linear", 30.0, 0.9), msr.PairScore("1.png", "sRGB", 25.0, 0.8)],
     ("ours", "msr"): [
-        msr.Score("1.png", "linear", 38.0, 0.96),
-        msr.Score("1.png", "sRGB", 32.0, 0.9),
-        msr.Score("2.png", "linear", 40.0, 0.98),
-        msr.Score("2.png", "sRGB", 33.0, 0.94),
+        msr.PairScore("1.png", "linear", 38.0, 0.96),
+        msr.PairScore("1.png", "sRGB", 32.0, 0.9),
+        msr.PairScore("2.png", "linear", 40.0, 0.98),
+        msr.PairScore("2.png", "sRGB", 33.0, 0.94),
     ],
 }
 
 
 def test_doubt() -> None:
-    """A row for each set and level of those that have doubt, the means over pictures; flat columns in the CSV."""
-    honest = [Honesty((0.5, 0.8, 0.9, 0.95), 0.01, -2.0, 0.2), Honesty((0.4, 0.7, 0.8, 0.95), 0.03, -3.0, 0.4)]
+    """A row of means for each set and level of the methods with uncertainty; flat columns in the CSV."""
+    doubts = [
+        UncertaintyScores((0.5, 0.8, 0.9, 0.95), 0.01, -2.0, 0.2),
+        UncertaintyScores((0.4, 0.7, 0.8, 0.95), 0.03, -3.0, 0.4),
+    ]
     scores = {
         ("bilinear", "mine", "RGGB"): [Score("a.png", 10.0, 30.0, 0.8, None)],
-        ("ours", "mine", "RGGB"): [Score(f"{i}.png", 10.0, 30.0, 0.8, 0.1, h) for i, h in enumerate(honest)],
+        ("ours", "mine", "RGGB"): [Score(f"{i}.png", 10.0, 30.0, 0.8, 0.1, h) for i, h in enumerate(doubts)],
     }
     lines = reports.doubt_markdown(scores, [10.0]).splitlines()
     assert lines[0] == "| coverage of intervals | 50 % | 80 % | 90 % | 95 % | calibration error | NLL | AUSE |"
@@ -87,12 +71,12 @@ def test_doubt() -> None:
     means = reports.records(scores, [10.0])["means"]
     assert "nll" not in means[0] and (means[1]["coverage_90"], means[1]["nll"]) == (pytest.approx(0.85), -2.5)
     plain, first, _ = reports.records(scores, [10.0])["pictures"]
-    assert "honesty" not in plain and "coverage_90" not in plain
+    assert "uncertainty" not in plain and "coverage_90" not in plain
     assert (first["coverage_90"], first["calibration_error"], first["nll"], first["ause"]) == (0.9, 0.01, -2.0, 0.2)
 
 
 def test_markdown_of_the_msr_set() -> None:
-    """A row of means for each method in both spaces, published ones in italics, and what makes those differ."""
+    """A row of means for each method in both spaces, published rows in italics, and a note on how they differ."""
     text = reports.msr_markdown(MSR_SCORES)
     lines = text.splitlines()
     assert lines[0] == "| MSR | linear PSNR / SSIM | sRGB PSNR / SSIM |"
@@ -102,12 +86,12 @@ def test_markdown_of_the_msr_set() -> None:
     ]
     assert lines[4] == "| *JMCDM, published* | *37.44 / 0.971* | *31.35 / 0.942* |"
     assert len([line for line in lines if "published*" in line]) == 11
-    assert "own fitted\ncolour transform and tone curve" in text and "not comparable to the digit" in text
+    assert "colour transform and\ntone curve fitted to the data set" in text and "not exactly comparable" in text
     assert reports.msr_markdown(MSR_SCORES, compare=False).splitlines() == lines[:4]
 
 
 def test_markdown_of_two_msr_folders() -> None:
-    """Each folder has its own columns, which name it."""
+    """Each folder has its own columns with its name."""
     twice = {(method, data): found for (method, _), found in MSR_SCORES.items() for data in ("a", "b")}
     lines = reports.msr_markdown(twice).splitlines()
     heads = [f"{data} {space} PSNR / SSIM" for data in "ab" for space in ("linear", "sRGB")]
@@ -117,7 +101,7 @@ def test_markdown_of_two_msr_folders() -> None:
 
 
 def test_records_and_csv_of_the_msr_set() -> None:
-    """Every value says its space; in one CSV with other sets, what a row lacks is empty."""
+    """Every record has its space; in one CSV with other sets, missing values are empty."""
     records = reports.msr_records(MSR_SCORES)
     assert records["means"][3] == {
         "method": "ours",
@@ -132,3 +116,18 @@ def test_records_and_csv_of_the_msr_set() -> None:
     rows = list(csv.DictReader(reports.comma_separated(pictures).splitlines()))
     assert [row["space"] for row in rows] == ["", "", "", *["linear", "sRGB"] * 3]
     assert (rows[0]["sigma"], rows[3]["sigma"]) == ("10.0", "") and float(rows[5]["psnr"]) == 38
+
+
+def test_plain_colors() -> None:
+    """A column for each case, a row for each method; records with the case and the value."""
+    cases = [PlainColor((0.3, 0.3, 0.3), (1.0, 1.0, 1.0)), PlainColor((0.2, 0.4, 0.25), (0.7, 1.0, 0.8))]
+    residuals = {
+        "ours": [Residual(case, left) for case, left in zip(cases, (0.404, 1.25), strict=True)],
+        "bilinear": [Residual(case, 4.5) for case in cases],
+    }
+    lines = reports.plain_colors_markdown(residuals).splitlines()
+    assert lines[0] == "| left of noise 6/255 on a colour; factors | 0.3 0.3 0.3; 1 1 1 | 0.2 0.4 0.25; 0.7 1 0.8 |"
+    assert lines[2:] == ["| ours | 0.40 | 1.25 |", "| bilinear | 4.50 | 4.50 |"]
+    records = reports.plain_colors_records(residuals)
+    assert len(records) == 4
+    assert records[1] == {"method": "ours", "color": (0.2, 0.4, 0.25), "factors": (0.7, 1.0, 0.8), "left": 1.25}

@@ -13,7 +13,9 @@ import torch
 
 from debayes.formats import dng, ifd, raw
 from debayes.formats.raw import Raw
+from debayes.imaging import cfa
 from debayes.imaging.noise_profile import Profile
+from debayes.system.errors import DebayesError
 
 MATRIX = torch.tensor([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
 
@@ -68,13 +70,13 @@ def test_the_curve() -> None:
     assert (np.abs(rounded - counts)[::97] <= nearest + 1).all()
     steps = np.diff(dng.LINEAR.astype(float), append=65535 + 33)[dng.STEP] / 65535
     assert (steps[1000:] ** 2 / 12 < 1e-3 * counts[1000:] / 65535 / 30_000).all()
-    assert abs((rounded - counts)[20_000:50_000].mean()) < 0.1  # no brightness of its own
+    assert abs((rounded - counts)[20_000:50_000].mean()) < 0.1  # brightness is unchanged
 
 
 def test_structure(tmp_path: Path) -> None:
     """What DNG 1.4 asks for: versions, levels of three colours, tiles and no strips, the image below a preview.
 
-    A reader's traps: levels beside the preview, singular matrices, both strips and tiles.
+    Readers fail on levels beside the preview, singular matrices, and both strips and tiles.
     """
     path = tmp_path / "a.dng"
     turned = shot(600, 700, orientation=6, exposure=0.5, crop=(2, 4, 590, 690))
@@ -138,18 +140,51 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert back.gps == gps
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("pattern", ["RGGB", "BGGR", "GRBG", "GBRG"])
-def test_mosaic_is_read_back(tmp_path: Path, pattern: str) -> None:
+def test_mosaic_is_read_back(tmp_path: Path, pattern: str, order: ifd.Order) -> None:
     """A simulated raw is a raw: counts, levels, pattern, colours, noise and facts come back."""
     path = tmp_path / "a.dng"
     counts = np.random.default_rng(0).integers(0, 16384, (31, 42)).astype(np.uint16)
-    source = replace(shot(31, 42), pattern=pattern, camera="Maker One")
+    block = ifd.Block(order, ({},), {}, {})
+    source = replace(shot(31, 42), pattern=pattern, camera="Maker One", block=block)
     dng.write_mosaic(path, counts, source, black=512, white=16383, preview=PREVIEW)
     back = raw.read(path)
     assert back.pattern == pattern and back.size == (31, 42)
     assert np.allclose(back.mosaic[0].numpy(), (counts.astype(np.float32) - 512) / (16383 - 512), atol=1e-6)
     assert back.gains == pytest.approx(source.gains) and torch.allclose(back.matrix, MATRIX, atol=1e-5)
     assert back.profile == source.profile and back.camera == "Maker One" and back.iso == 800
+
+
+@pytest.mark.parametrize("pattern", [cfa.QUAD, cfa.XTRANS, cfa.shift("xtrans", 4, 1)])
+def test_a_mosaic_of_another_pattern(tmp_path: Path, pattern: cfa.Pattern) -> None:
+    """The cell is stored whole: its size, its colours and a black level for each photosite."""
+    path = tmp_path / "a.dng"
+    counts = np.random.default_rng(0).integers(0, 16384, (31, 42)).astype(np.uint16)
+    source = replace(shot(31, 42), pattern=pattern)
+    dng.write_mosaic(path, counts, source, black=512, white=16383, masked=12, preview=PREVIEW)
+    with tifffile.TiffFile(path) as file:
+        (main,) = file.pages[0].pages
+        tags, p = main.tags, pattern.period
+        assert tags[33421].value == (p, p) and tags[50713].value == (p, p)
+        assert "".join("RGB"[code] for code in tags[33422].value) == pattern.letters
+        assert tags[50714].value == (512,) * p**2
+        assert np.array_equal(main.asarray(), counts)
+    with pytest.raises(DebayesError, match=f"a multiple of {p}, the pattern's period, not 7"):
+        dng.write_mosaic(path, counts, source, black=512, white=16383, masked=7, preview=PREVIEW)
+
+
+def test_libraw_knows_our_xtrans(tmp_path: Path) -> None:
+    """A DNG of an X-Trans mosaic has that pattern for LibRaw; debayes rejects it by the sensor's name."""
+    path = tmp_path / "a.dng"
+    source = replace(shot(36, 48), pattern=cfa.XTRANS)
+    dng.write_mosaic(path, np.full((36, 48), 1000, np.uint16), source, black=512, white=16383, preview=PREVIEW)
+    with rawpy.imread(str(path)) as back:
+        assert back.raw_pattern.shape == (6, 6)
+        found = "".join("RGBG"[back.raw_color(y, x)] for y, x in np.ndindex(6, 6))
+    assert found == cfa.XTRANS.letters
+    with pytest.raises(DebayesError, match=r"a\.dng is from an X-Trans sensor"):
+        raw.read(path)
 
 
 def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

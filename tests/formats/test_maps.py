@@ -13,12 +13,13 @@ from debayes.formats import maps, pictures
 def test_numbers_come_back(tmp_path: Path) -> None:
     """The TIFF holds the map in 16 bits, and says what its largest number stands for."""
     levels = np.linspace(0, 0.03, 60 * 50 * 3).reshape(60, 50, 3).astype(np.float16)
-    table, shown = maps.write(tmp_path / "a.dng", "noise", levels, {"source": "a.nef"})
+    table, shown = maps.write(tmp_path / "a.dng", "noise", levels, {"source": "a.nef"}, unit="1 = white")
     assert (table.name, shown.name) == ("a.noise.tiff", "a.noise.png")
     with tifffile.TiffFile(table) as file:
         record = json.loads(file.pages[0].description)["debayes"]
         numbers = file.asarray()
-    assert numbers.dtype == np.uint16 and record["source"] == "a.nef" and record["map"] == "noise"
+    assert numbers.dtype == np.uint16 and record["source"] == "a.nef"
+    assert record["map"] == "noise" and record["unit"] == "1 = white"
     assert np.allclose(numbers / 65535 * record["65535 is"], levels, atol=1e-6)
     assert pictures.read(shown).shape[0] == 3
 
@@ -26,7 +27,7 @@ def test_numbers_come_back(tmp_path: Path) -> None:
 def test_picture() -> None:
     """Low is violet and high is yellow; a large map is made smaller; a scale stands below."""
     values = np.tile(np.linspace(0, 0.02, 4000), (50, 1))
-    picture = maps.draw(values, "noise")
+    picture = maps.plot(values, "noise")
     assert picture.shape[1] == 4000 // 3 and picture.shape[0] > 16
     assert picture[5, 3].tolist() == pytest.approx([68, 1, 84], abs=3)
     assert picture[5, -3].tolist() == pytest.approx([253, 231, 37], abs=3)

@@ -1,4 +1,4 @@
-"""Picture and mosaic files: what is written is what is read, at every depth; the rest is refused."""
+"""Picture and mosaic files: what is written is what is read, at every depth; the rest is rejected."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from debayes.formats import pictures
+from debayes.system.errors import DebayesError
 
 
 def ramp(channels: int, height: int = 13, width: int = 17) -> torch.Tensor:
@@ -127,7 +128,7 @@ def bad(path: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("color.png", r"a mosaic \(height x width\) was expected, not 4 x 4 x 3.*simulate"),
         ("photo.jpg", "lossy compression has destroyed the mosaic"),
@@ -145,9 +146,9 @@ def bad(path: Path) -> dict[str, Path]:
         ("notes.txt", r"\.txt is not one of"),
     ],
 )
-def test_what_is_no_mosaic(tmp_path: Path, name: str, sentence: str) -> None:
-    """Each is refused with one sentence that names the file."""
-    with pytest.raises((ValueError, OSError), match=sentence) as caught:
+def test_what_is_no_mosaic(tmp_path: Path, name: str, message: str) -> None:
+    """Each is rejected with one line that names the file."""
+    with pytest.raises((ValueError, OSError), match=message) as caught:
         pictures.read_mosaic(bad(tmp_path)[name])
     assert name in str(caught.value) or name == "folder"
     assert "\n" not in str(caught.value)
@@ -155,9 +156,47 @@ def test_what_is_no_mosaic(tmp_path: Path, name: str, sentence: str) -> None:
 
 @pytest.mark.parametrize("name", ["grey.png", "alpha.png", "nan.npy", "text.png"])
 def test_what_is_no_picture(tmp_path: Path, name: str) -> None:
-    """Grey pictures, transparent ones and broken ones are refused."""
+    """Grey pictures, transparent ones and broken ones are rejected."""
     with pytest.raises(ValueError, match=name):
         pictures.read(bad(tmp_path)[name])
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.jpgg", "a", "a.dng"])
+def test_an_unknown_ending_is_an_error(tmp_path: Path, name: str) -> None:
+    """Nothing is written as JPEG under another name; the error lists the endings."""
+    with pytest.raises(DebayesError, match=r"is not one of \.png, \.tif, \.tiff, \.jpg, \.jpeg, \.npy"):
+        pictures.encode(tmp_path / name, np.zeros((4, 4, 3), np.uint8))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("quality", [1, 95, 100])
+def test_a_jpeg_is_a_jpeg(tmp_path: Path, quality: int) -> None:
+    """Whatever the quality, and the better the larger; PNGs have another function."""
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    pictures.encode(tmp_path / "a.jpg", pixels, quality=quality)
+    with Image.open(tmp_path / "a.jpg") as picture:
+        assert picture.format == "JPEG"
+        error = np.abs(np.asarray(picture).astype(int) - pixels).mean()
+    assert (error < 2) == (quality == 100)
+    assert np.array_equal(pictures.decode8(pictures.encode_png8(pixels)), pixels)
+
+
+@pytest.mark.parametrize("quality", [0, 101])
+def test_jpeg_qualities_are_from_1_to_100(quality: int) -> None:
+    """Pillow takes any number; there are no others."""
+    with pytest.raises(DebayesError, match=f"from 1 to 100, not {quality}"):
+        pictures.encode_jpeg8(np.zeros((4, 4, 3), np.uint8), quality)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.ppm"])
+def test_large_photographs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Pillow's limit is neither applied nor changed: it is the host program's, as are its warnings."""
+    pixels = np.full((16, 16, 3), 100, np.uint8)
+    Image.fromarray(pixels).save(tmp_path / name)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert float((pictures.read(tmp_path / name) - 100 / 255).abs().max()) < 0.02
+    assert pictures.decode8((tmp_path / name).read_bytes()).shape == (16, 16, 3)
+    assert Image.MAX_IMAGE_PIXELS == 10
 
 
 def test_levels_in_the_wrong_order(tmp_path: Path) -> None:
@@ -170,7 +209,7 @@ def test_levels_in_the_wrong_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "bits"), [("a.jpg", 16), ("a.png", 32), ("a.tiff", 12), ("a.gif", None)])
 def test_depths_that_formats_lack(tmp_path: Path, name: str, bits: int | None) -> None:
     """Each format's depths are named."""
-    with pytest.raises(ValueError, match=r"bits a sample, not|pictures are written as"):
+    with pytest.raises(ValueError, match=r"bits per sample, not|\.gif is not one of \.png, \.tif"):
         pictures.write(tmp_path / name, ramp(3), bits=bits)
     assert not list(tmp_path.iterdir())
 
@@ -184,18 +223,3 @@ def test_find(tmp_path: Path) -> None:
     for name in ("b.png", "a.PNG", "c.txt"):
         (tmp_path / name).touch()
     assert [p.name for p in pictures.find(tmp_path)] == ["a.PNG", "b.png"]
-
-
-def test_color_profiles_are_named() -> None:
-    """LittleCMS, which Pillow has, reads names and a curve that is sRGB's: what programs show and use."""
-    from io import BytesIO
-
-    from PIL import ImageCms
-
-    for space, name in (("srgb", "sRGB built-in"), ("p3", "Display P3")):
-        profile = ImageCms.ImageCmsProfile(BytesIO(pictures.color_profile(space)))
-        assert ImageCms.getProfileDescription(profile).strip() == name
-    turn = ImageCms.buildTransform(profile, ImageCms.createProfile("sRGB"), "RGB", "RGB")
-    grey = Image.new("RGB", (1, 1), (90, 90, 90))
-    turned = ImageCms.applyTransform(grey, turn)
-    assert turned is not None and turned.getpixel((0, 0)) == (90, 90, 90)

@@ -1,5 +1,6 @@
-"""Camera raws: what is read of them, what is assumed, and what is refused with a sentence."""
+"""Camera raws: what is read of them and of their tags (raw_tags), what is assumed, and what is rejected."""
 
+import doctest
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,13 @@ import pytest
 import tifffile
 import torch
 
-from debayes.formats import dng, ifd, raw
+from debayes.formats import dng, ifd, raw, raw_tags
 from debayes.formats.raw import Raw
 from debayes.imaging import color
 from debayes.imaging.noise_profile import Profile
+from debayes.system.errors import DebayesError
+
+MATRIX = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
 
 PREVIEW = np.zeros((8, 8, 3), np.uint8)
 
@@ -37,7 +41,7 @@ def patch(path: Path, tag: int, change: object) -> Path:
 
 
 def test_path_and_bytes(tmp_path: Path) -> None:
-    """A path, its text and the bytes of the file are read alike."""
+    """A path, its text and the bytes of the file give the same raw."""
     path = write(tmp_path / "a.dng")
     first, second, third = raw.read(path), raw.read(str(path)), raw.read(path.read_bytes())
     assert torch.equal(first.mosaic, second.mosaic) and torch.equal(first.mosaic, third.mosaic)
@@ -72,7 +76,7 @@ def test_masked_photosites_tell_the_floor(tmp_path: Path) -> None:
 
 
 def test_masked_photosites_that_say_nothing(tmp_path: Path) -> None:
-    """Those that are cut off at black, all alike, or beyond the end of the picture are not asked."""
+    """Those that are clipped at black, all equal, or outside the sensor are not used."""
     noise = np.random.default_rng(1).normal(512, 9, (80, 112)).round()
     assert raw.read(masked(tmp_path, noise.clip(512).astype(np.uint16))).floor is None
     assert raw.read(masked(tmp_path, np.full((80, 112), 512, np.uint16))).floor is None
@@ -82,7 +86,7 @@ def test_masked_photosites_that_say_nothing(tmp_path: Path) -> None:
 
 
 def test_levels_can_be_replaced(tmp_path: Path) -> None:
-    """A wrong black tag is no end: the levels can be given."""
+    """The levels can be given if the file's tags are wrong."""
     shot = raw.read(write(tmp_path / "a.dng"), black=600, white=1400)
     assert float(shot.mosaic.mean()) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="white level"):
@@ -107,7 +111,7 @@ def test_missing_white_balance(tmp_path: Path) -> None:
 
 
 def test_wrong_pattern(tmp_path: Path) -> None:
-    """Greens that differ where red and blue do not speak of a wrong pattern; it can be given."""
+    """Greens that differ where red and blue do not mean a wrong pattern; the right one can be given."""
     counts = np.full((32, 32), 3000, np.uint16)
     counts[::2, 1::2], counts[1::2, ::2] = 2000, 4000
     shot = raw.read(write(tmp_path / "a.dng", counts))
@@ -118,13 +122,78 @@ def test_wrong_pattern(tmp_path: Path) -> None:
         raw.read(tmp_path / "a.dng", pattern="RGBW")
 
 
+def test_an_array_is_a_raw() -> None:
+    """Counts of any type and pattern become the mosaic that a file of them has."""
+    counts = np.random.default_rng(0).integers(500, 16000, (31, 42)).astype(np.uint16)
+    expected = (counts.astype(np.float64) - 512) / (16383 - 512)
+    profile = Profile(1e-4, 1e-7)
+    for array in (counts, counts.astype(np.int64), counts.astype(np.float32), torch.from_numpy(counts.astype(int))):
+        shot = Raw.from_array(
+            array, "gbrg", black=512, white=16383, white_balance=(4, 2, 3), matrix=MATRIX, profile=profile
+        )
+        assert shot.pattern == "GBRG" and shot.size == (31, 42) and shot.mosaic.dtype == torch.float32
+        np.testing.assert_allclose(shot.mosaic[0].numpy(), expected, atol=1e-6)
+        assert shot.gains == (2, 1, 1.5) and np.allclose(shot.matrix.numpy(), MATRIX) and shot.profile == profile
+        assert shot.assumed == () and shot.levels == {"black": [512] * 4, "white": 16383}
+    assert Raw.from_array(counts, "xtrans+1+0", black=512, white=16383).pattern.name == "xtrans+1+0"
+
+
+def test_an_array_equals_its_file(tmp_path: Path) -> None:
+    """The same counts, levels, colours and noise through a DNG and through an array: the same raw."""
+    counts = np.random.default_rng(0).integers(1000, 20000, (64, 64)).clip(0, 15000).astype(np.uint16)
+    read = raw.read(write(tmp_path / "a.dng", counts, profile=Profile(1e-4, 1e-7)))
+    made = Raw.from_array(
+        counts, "RGGB", black=512, white=16383, white_balance=read.gains, matrix=read.matrix, profile=read.profile
+    )
+    assert torch.equal(made.mosaic, read.mosaic) and made.saturation == read.saturation < 1
+    assert torch.equal(made.matrix, read.matrix) and made.gains == pytest.approx(read.gains)
+
+
+def test_what_an_array_does_not_say_is_assumed() -> None:
+    """White balance: grey on average; colour matrix: that of sRGB; both are recorded."""
+    cell = np.array([[1000, 2000], [2000, 500]])
+    shot = Raw.from_array(np.tile(cell, (8, 8)), "RGGB", black=0, white=4095)
+    assert shot.gains == pytest.approx((2, 1, 4)) and torch.equal(shot.matrix, color.SRGB_FROM_XYZ.float())
+    assert [note.split(" (")[0] for note in shot.assumed] == ["white balance", "colour matrix"]
+    assert shot.profile is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mosaic": np.zeros((4, 4, 3))}, "height x width, not 4 x 4 x 3"),
+        ({"mosaic": 7.0}, "not a single number"),
+        ({"mosaic": np.zeros((4, 4), complex)}, "whole numbers or floats, not complex128"),
+        ({"mosaic": np.zeros((4, 4), bool)}, "not bool"),
+        ({"mosaic": [["a", "b"], ["c", "d"]]}, "whole numbers or floats"),
+        ({"mosaic": np.full((4, 4), np.nan)}, "NaN"),
+        ({"mosaic": np.ones((1, 4))}, "at least 2 rows and columns, not 1 x 4"),
+        ({"pattern": "xtrans"}, "pattern xtrans has at least 6 rows"),
+        ({"pattern": "RGBG"}, "a pattern is one of RGGB"),
+        ({"black": 2000}, r"white level \(1023\) is not above its black level \(2000\)"),
+        ({"white": np.inf}, "white level"),
+        ({"black": 900}, r"no count is above the black level \(900\)"),
+        ({"white_balance": (2, 1)}, "three factors above 0"),
+        ({"white_balance": (2, 0, 1)}, "three factors above 0"),
+        ({"matrix": np.zeros((3, 3))}, "colour matrix is zero or singular"),
+        ({"matrix": np.eye(2)}, "colour matrix"),
+        ({"profile": Profile(-1e-4, 0.0)}, "noise profile"),
+    ],
+)
+def test_an_array_that_is_no_raw(change: dict[str, object], message: str) -> None:
+    """Each mistake has an error that names it."""
+    arguments = {"mosaic": np.full((4, 4), 500), "pattern": "RGGB", "black": 64, "white": 1023} | change
+    with pytest.raises(DebayesError, match=message):
+        Raw.from_array(arguments.pop("mosaic"), arguments.pop("pattern"), **arguments)  # type: ignore[arg-type]
+
+
 def test_unknown_is_unknown(tmp_path: Path) -> None:
     """An exposure time of nothing is none."""
     assert raw.read(write(tmp_path / "a.dng", seconds=None, aperture=None)).seconds is None
 
 
-def test_singular_matrix_is_refused(tmp_path: Path) -> None:
-    """A colour matrix of zeros, which new cameras have had, is refused: nothing could be said of colour."""
+def test_singular_matrix_is_rejected(tmp_path: Path) -> None:
+    """A colour matrix of zeros, which new cameras have had, is rejected: the colours would be unknown."""
     path = patch(write(tmp_path / "a.dng"), 50721, (0, 1) * 9)
     with pytest.raises(ValueError, match=r"a\.dng: its colour matrix is zero or singular"):
         raw.read(path)
@@ -143,7 +212,7 @@ def test_singular_matrix_is_refused(tmp_path: Path) -> None:
 def test_noise_profile(values: tuple[float, ...], profile: Profile | None) -> None:
     """One for all colours, or that of green; nonsense is none."""
     block = ifd.Block("<", ({51041: ifd.Entry(12, struct.pack(f"<{len(values)}d", *values))},), {}, {})
-    assert raw._profile(block) == profile
+    assert raw_tags.noise_profile(block) == profile
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -163,7 +232,7 @@ def test_facts(tmp_path: Path) -> None:
     assert shot.seconds == pytest.approx(1 / 60) and shot.aperture == pytest.approx(2.8)
 
 
-def test_linear_dng_is_refused(tmp_path: Path) -> None:
+def test_linear_dng_is_rejected(tmp_path: Path) -> None:
     """What has been developed before has no mosaic."""
     shot = Raw(torch.zeros(1, 40, 40), "RGGB", (2.0, 1.0, 1.5), color.SRGB_FROM_XYZ.float())
     dng.write(tmp_path / "a.dng", np.zeros((40, 40, 3), np.uint16), shot, preview=PREVIEW)
@@ -181,7 +250,7 @@ def test_linear_dng_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_no_raw(tmp_path: Path, content: bytes, words: str) -> None:
-    """What is no raw is named in one sentence."""
+    """A file that is no raw is rejected by its name."""
     (tmp_path / "a.nef").write_bytes(content)
     with pytest.raises(ValueError, match=rf"a\.nef.*{words}"):
         raw.read(tmp_path / "a.nef")
@@ -210,8 +279,8 @@ def test_missing(tmp_path: Path) -> None:
         raw.read(tmp_path)
 
 
-def test_damaged_files_end_in_a_sentence(tmp_path: Path) -> None:
-    """Two hundred damaged files: each is read or refused, none crashes or hangs."""
+def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
+    """Two hundred damaged files: each is read or rejected, none crashes or hangs."""
     counts = np.random.default_rng(0).integers(500, 16000, (48, 64)).astype(np.uint16)
     whole = write(tmp_path / "a.dng", counts).read_bytes()
     rng = np.random.default_rng(1)
@@ -227,3 +296,8 @@ def test_damaged_files_end_in_a_sentence(tmp_path: Path) -> None:
             assert str(error)
         else:
             assert bool(shot.mosaic.isfinite().all()) and shot.pattern in ("RGGB", "BGGR", "GRBG", "GBRG")
+
+
+def test_doctests() -> None:
+    """The examples of the docstrings are true."""
+    assert doctest.testmod(raw) == doctest.TestResults(failed=0, attempted=2)

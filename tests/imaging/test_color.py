@@ -90,7 +90,7 @@ def test_tone() -> None:
 
 
 def test_render_keeps_hue_and_fades_to_white() -> None:
-    """Brighter and brighter, a colour keeps its hue, then pales; blown or far too bright, it is white."""
+    """A colour that gets brighter keeps its hue, then fades; saturated or far too bright, it is white."""
     gains = (2.0, 1.0, 1.5)
     identity = color.SRGB_FROM_XYZ.float()
     orange = torch.tensor([0.4, 0.2, 0.1]).view(3, 1, 1) / torch.tensor(gains).view(3, 1, 1)
@@ -102,9 +102,9 @@ def test_render_keeps_hue_and_fades_to_white() -> None:
     assert bool((color.render(-orange, gains, identity) == 0).all())
 
 
-def test_blown_colours_pale_gradually() -> None:
-    """A ramp of blue up to four times what blows its photosites, which clip: it becomes paler without a jump, and
-    where all colours are blown it is white; with one blown it is still blue."""
+def test_saturated_colours_fade_gradually() -> None:
+    """A ramp of blue up to four times what saturates its photosites: it fades to white without a jump, and
+    where all colours are saturated it is white; with one saturated it is still blue."""
     gains = (2.0, 1.0, 1.5)
     light = torch.linspace(0.05, 8, 400) * torch.tensor([0.15, 0.3, 0.9]).view(3, 1)
     camera = (light / torch.tensor(gains).view(3, 1)).clamp_max(1).view(3, 1, 400)
@@ -117,7 +117,7 @@ def test_blown_colours_pale_gradually() -> None:
 
 
 def test_bright_colours_keep_their_colour() -> None:
-    """What no photosite has blown stays as saturated as it was while it is brightened to white and one stop more;
+    """Without saturated photosites a colour keeps its saturation when brightened to white and one stop more;
     at eight times white it is white."""
     matrix = color.SRGB_FROM_XYZ.float()
     blue = color.decode_srgb(torch.tensor([80.0, 120.0, 255.0]) / 255).view(3, 1, 1)

@@ -136,15 +136,15 @@ def test_no_noise_is_the_mosaic(kind: Callable[..., Tensor]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=noise.KINDS)
 @pytest.mark.parametrize("sigma", [-0.1, float("nan")])
-def test_a_negative_level_is_refused(kind: Callable[..., Tensor], sigma: float) -> None:
-    """A level below 0, or none at all, is refused with a sentence that repeats it."""
+def test_a_negative_level_is_rejected(kind: Callable[..., Tensor], sigma: float) -> None:
+    """A level that is negative or NaN is rejected with an error that repeats it."""
     with pytest.raises(ValueError, match=f"noise level sigma must be 0 or more, not {sigma}"):
         kind(torch.zeros(1, 1, 4, 4), sigma, generator=seeded(0))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_gain_and_radius_are_positive(value: float) -> None:
-    """A gain or radius that is not above 0 is refused with a sentence that repeats it."""
+    """A gain or radius that is not above 0 is rejected with an error that repeats it."""
     mosaic = torch.zeros(1, 1, 4, 4)
     with pytest.raises(ValueError, match=f"gain of Poisson noise must be above 0, not {value}"):
         noise.poisson_gaussian(mosaic, 0.1, gain=value, generator=seeded(0))

@@ -34,7 +34,7 @@ def test_estimate_finds_photon_and_read_noise(gain: float, sigma: float, pattern
 
 @pytest.mark.parametrize("sigma", [5.0, 20.0])
 def test_estimate_on_a_photograph(sigma: float) -> None:
-    """Gaussian noise has no gain to speak of, and its level is found to 10 % on a real picture."""
+    """The level of Gaussian noise is found to 10 % on a real picture."""
     mosaic = cfa.mosaic(scenes.photograph("chelsea")[:, :300, :450])
     found = noise_profile.estimate(noise.gaussian(mosaic, sigma / 255, generator=seeded(1)))
     level = 255 * found.variance(mosaic).mean().sqrt()
@@ -57,7 +57,7 @@ def test_estimate_of_a_textured_raw(pattern: str) -> None:
 
 def test_directions_are_orthonormal_and_blind_to_plain_colours() -> None:
     """So details of white noise are independent and have its variance, and a plain area of any colour has none."""
-    directions = noise_profile._directions().flatten(1).double()
+    directions = noise_profile._filters().flatten(1).double()
     torch.testing.assert_close(directions @ directions.T, torch.eye(len(directions)).double(), rtol=0, atol=1e-6)
     plain = cfa.masks("RGGB", noise_profile.WINDOW, noise_profile.WINDOW).flatten(1).double()
     assert float((directions @ plain.T).abs().max()) < 1e-5
@@ -85,9 +85,9 @@ def test_estimate_of_one_level_is_a_floor() -> None:
     assert found.gain == 0 and found.floor == pytest.approx(0.04**2, rel=0.05)
 
 
-def test_all_that_is_no_rougher_than_noise_speaks() -> None:
+def test_all_windows_no_rougher_than_noise_are_used() -> None:
     """Of a picture that is plain in one half and texture in the other, most plain blocks are chosen and hardly any
-    textured one; so its level is found better than from the few that are smoothest."""
+    textured one; so the estimate is better than from the few smoothest."""
     plain = noise.gaussian(torch.full((1, 512, 512), 0.5), 0.02, generator=seeded(7))
     rough = noise.gaussian(plain[..., :256], 0.1, generator=seeded(8))
     mosaic = torch.cat((rough, plain[..., 256:]), 2)
@@ -99,7 +99,7 @@ def test_all_that_is_no_rougher_than_noise_speaks() -> None:
         assert float(chosen.detail.square().mean()) == pytest.approx(0.02**2, rel=0.1)
         smooth = level.texture < 1.5 * 0.02**2
         assert len(chosen.texture) > 0.3 * int(smooth.sum())
-        assert chosen.detail.numel() > noise_profile.FEWEST
+        assert chosen.detail.numel() > noise_profile.FEWEST_DETAILS
     found, few = noise_profile.estimate(mosaic), noise_profile.estimate(mosaic, blocks=50)
     assert abs(float(found.variance(torch.tensor(0.5))) / 0.02**2 - 1) < 0.05
     assert abs(float(few.variance(torch.tensor(0.5))) / 0.02**2 - 1) > 0.05
@@ -114,7 +114,7 @@ def test_estimate_without_noise_is_nothing() -> None:
 
 
 def test_estimate_takes_small_and_odd_mosaics() -> None:
-    """Anything from 8x8 gives a profile that is no less than 0; below there is a sentence."""
+    """Any mosaic from 8x8 gives a profile of no negative numbers; smaller ones are rejected."""
     for height, width in ((8, 8), (9, 31), (33, 16), (17, 16)):
         for pattern in (None, "BGGR"):
             found = noise_profile.estimate(torch.rand(1, height, width, generator=seeded(4)), pattern)

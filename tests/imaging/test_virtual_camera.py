@@ -10,13 +10,11 @@ from debayes.imaging import cfa, color, virtual_camera
 def shoot(
     value: float, *, size: int = 200, n: int = 1, seed: int = 0, high: float = 0.2, **fixed: float
 ) -> virtual_camera.Shot:
-    """Shots of a grey card; fixed draws by their name."""
+    """Shots of a grey card; draws fixed by their names."""
     generator = torch.Generator().manual_seed(seed)
-    draws = torch.rand(n, virtual_camera.SHOT_DRAWS, generator=generator)
-    draws[:, 12:] = 0.5
-    places = {"exposure": 8, "noise": virtual_camera.NOISE_DRAW, "read": 10, "bits": 11, "black": slice(12, 15)}
-    for name, number in fixed.items():
-        draws[:, places[name]] = number
+    draws = torch.rand(n, virtual_camera.SHOT.width, generator=generator)
+    for name, number in ({"black": 0.5} | fixed).items():
+        virtual_camera.SHOT(name, draws).fill_(number)
     normal = torch.randn(n, 2, size, size, generator=generator)
     return virtual_camera.shoot(torch.full((n, 3, size, size), value), draws, normal, high=high)
 
@@ -44,14 +42,14 @@ def test_grey_is_neutral_after_white_balance() -> None:
 
 
 def test_white_clips() -> None:
-    """A blown card is 1 in all colours before white balance, noisy or not."""
+    """A saturated card is 1 in all colours before white balance, noisy or not."""
     shot = shoot(1.0, n=5, size=8, exposure=1.0, noise=0.0)
     assert bool((shot.clean[:, 1] == 1).all()) and float(shot.mosaic.max()) == 1
     assert float(shoot(1.0, n=5, exposure=1.0, noise=0.8).mosaic.max()) == 1
 
 
-def test_full_photosites_are_alike() -> None:
-    """What is far above white fills a photosite whatever its noise: there is none in what the sensor gives."""
+def test_saturated_photosites_have_no_noise() -> None:
+    """Light far above white saturates a photosite whatever its noise, so the mosaic has none there."""
     shot = shoot(1.0, exposure=1.0, noise=0.3)
     green = cfa.pack(shot.mosaic)[:, 1:3]
     assert bool((green == 1).all()) and bool((shot.clean[:, 1] == 1).all())
@@ -91,7 +89,7 @@ def test_body_profile_is_its_noise() -> None:
 
 
 def test_body_colors() -> None:
-    """The matrix and the white balance that the DNG tells give the picture back."""
+    """The matrix and the white balance that are stored in the DNG give the picture back."""
     body = virtual_camera.Body()
     picture = torch.tensor([0.7, 0.4, 0.2]).view(3, 1, 1)
     balanced = body.expose(picture) * torch.tensor(body.gains).view(3, 1, 1)
@@ -113,7 +111,7 @@ def test_body_clips() -> None:
 def test_unusual_light() -> None:
     """Unusual shots have white balances from 0.4 to 4 times that of green, the least of the three being 1, and
     exposures down to -4 stops; a grey card is neutral once balanced, in them as in the others."""
-    draws = torch.rand(4000, virtual_camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    draws = torch.rand(4000, virtual_camera.SHOT.width, generator=torch.Generator().manual_seed(0))
     unusual = torch.arange(4000) < 2000
     shot = virtual_camera.shoot(
         torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, unusual=unusual
@@ -130,7 +128,7 @@ def test_unusual_light() -> None:
 
 def test_levels_of_all_orders_of_magnitude() -> None:
     """With `low`, the median strength is the geometric mean of the lowest and the highest."""
-    draws = torch.rand(4000, virtual_camera.SHOT_DRAWS, generator=torch.Generator().manual_seed(0))
+    draws = torch.rand(4000, virtual_camera.SHOT.width, generator=torch.Generator().manual_seed(0))
     shot = virtual_camera.shoot(
         torch.full((4000, 3, 2, 2), 0.5), draws, torch.zeros(4000, 2, 2, 2), high=0.2, low=0.002
     )

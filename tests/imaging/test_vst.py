@@ -1,4 +1,4 @@
-"""The bridge: a curve that keeps black and white, turns back exactly, and evens noise out."""
+"""The variance-stabilising transform: it keeps black and white, is inverted exactly, and equalises noise."""
 
 import pytest
 import torch

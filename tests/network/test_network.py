@@ -1,14 +1,21 @@
-"""The networks: how far a pixel sees, what a cell is, what the heads promise, what a network costs."""
+"""The networks: their receptive radius and stride, the range of their outputs, their cost, what they reject.
+
+Tests `config`, `blocks`, `heads`, `unet` and `paper_net` too.
+"""
+
+import re
 
 import pytest
 import torch
 from networks import untrained
-from torch import Tensor
+from torch import Tensor, nn
 
 from debayes.imaging import cfa
+from debayes.network import weights
 from debayes.network.config import Config
 from debayes.network.network import Network
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import MeanOnly, NormalInverseGamma
+from debayes.system.errors import DebayesError
 
 CONFIGS = [
     Config(widths=(4,), blocks=1, bottom_blocks=0, tail=4, tail_blocks=0),
@@ -45,7 +52,7 @@ def stack(posterior: NormalInverseGamma) -> Tensor:
 
 @each_config
 def test_nothing_beyond_the_radius_is_seen(config: Config) -> None:
-    """Another value of one photosite changes no output farther away than the radius, to the last bit."""
+    """Changing one photosite changes no output farther away than the radius, to the last bit."""
     network, radius, stride = build(config), config.receptive_radius, config.stride
     size = (2 * radius // stride + 4) * stride
     middle = size // 2
@@ -65,7 +72,7 @@ def test_nothing_beyond_the_radius_is_seen(config: Config) -> None:
 
 @each_config
 def test_the_radius_is_reached(config: Config) -> None:
-    """With positive weights nothing cancels: the farthest photosite a pixel sees is at the radius exactly."""
+    """With positive weights nothing cancels: the farthest photosite that a pixel depends on is at the radius."""
     network, radius, stride = build(config), config.receptive_radius, config.stride
     with torch.no_grad():
         for parameter in network.parameters():
@@ -210,8 +217,8 @@ def test_the_cost_of_the_papers_network_by_hand() -> None:
 
 
 def test_an_unknown_architecture_is_refused() -> None:
-    """A word that names no architecture is refused with a sentence that names both."""
-    with pytest.raises(ValueError, match='"unet" or "paper", not \'transformer\''):
+    """The error message names both architectures."""
+    with pytest.raises(DebayesError, match='"unet" or "paper", not \'transformer\''):
         Config("transformer")
 
 
@@ -219,20 +226,63 @@ def test_an_unknown_architecture_is_refused() -> None:
     ("architecture", "widths"), [("unet", ()), ("paper", ()), ("paper", (8, 16)), ("paper", (6,))]
 )
 def test_widths_fit_the_architecture(architecture: str, widths: tuple[int, ...]) -> None:
-    """A network has a level; the paper's has one only, which is unpacked by four."""
-    with pytest.raises(ValueError, match=f"the '{architecture}' network needs .*one width"):
+    """A U-Net has at least one level; the paper's network has one, with a multiple of four channels."""
+    with pytest.raises(DebayesError, match=f"the '{architecture}' network needs .*one width"):
         Config(architecture, widths=widths)
 
 
 @pytest.mark.parametrize("architecture", ["unet", "paper"])
-def test_a_network_without_heads(architecture: str) -> None:
-    """Its mean is that of the whole network, the rest is unknown, and it has less to do."""
+def test_a_network_of_the_mean_only(architecture: str) -> None:
+    """Its mean is that of the whole network, nothing else is there, and it has less to do."""
     config = Config(architecture, widths=(8, 8) if architecture == "unet" else (8,), blocks=1, tail=4)
     network, mosaic = untrained(config), random(2, 1, 16, 16).float()
-    bare = network.beheaded()
+    bare = network.mean_only()
     found, right = bare(mosaic), network(mosaic)
     torch.testing.assert_close(found.mean, right.mean, rtol=0, atol=1e-6)
-    assert bool(found.noise_variance.isnan().all()) and found.rate.shape == right.rate.shape
-    assert network.has_heads and not bare.has_heads and bare.beheaded().has_heads is False
+    assert isinstance(found, MeanOnly) and not hasattr(found, "noise_variance")
+    assert torch.equal(bare.forward_crop(mosaic, slice(3, 9), slice(2, 8)).mean, found.mean[..., 3:9, 2:8])
+    assert network.has_posterior and not bare.has_posterior and bare.mean_only().has_posterior is False
     assert bare.kmac_per_pixel < network.kmac_per_pixel
     assert not any(p.requires_grad for p in bare.parameters())
+
+
+@pytest.mark.parametrize("name", weights.shipped())
+def test_the_cost_is_what_a_run_takes(name: str) -> None:
+    """The computed figure counts what the convolutions of a run multiply, for the mean alone too."""
+    network = weights.load(name)
+    for each in (network, network.mean_only()):
+        size, total = 4 * each.config.stride, 0
+
+        def count(module: nn.Module, _: object, output: Tensor) -> None:
+            nonlocal total
+            total += output[0, 0].numel() * module.weight.numel()
+
+        for module in each.modules():
+            if isinstance(module, nn.Conv2d):
+                module.register_forward_hook(count)
+        each(torch.zeros(1, 1, size, size))
+        assert each.kmac_per_pixel == pytest.approx(total / size**2 / 1e3, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (1, 3, 16, 16), (1, 1, 16, 18), (1, 1, 15, 16), (1, 1, 0, 16)])
+def test_mosaics_of_a_wrong_shape(shape: tuple[int, ...]) -> None:
+    """What the network takes, what came, and what takes any size."""
+    network = untrained(Config(widths=(4, 4), blocks=1, bottom_blocks=1, tail=4))
+    with pytest.raises(
+        DebayesError, match=rf"multiples of 4, not {re.escape(str(shape))}: debayes.restore takes any"
+    ):
+        network.forward(torch.zeros(shape))
+
+
+def test_mosaics_of_another_type() -> None:
+    """A network in half precision says so, unless PyTorch converts what it is given."""
+    network = untrained(Config(widths=(4, 4), blocks=1, bottom_blocks=1, tail=4))
+    mosaic = random(1, 1, 16, 16).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert network(mosaic.bfloat16()).mean.isfinite().all()
+    network.half()
+    with pytest.raises(
+        DebayesError, match=r"torch.float16 on cpu, but the mosaic is torch.float32 on cpu: convert"
+    ):
+        network(mosaic)
+    assert network(mosaic.half()).mean.isfinite().all()

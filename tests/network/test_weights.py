@@ -1,4 +1,4 @@
-"""Weight files: what is saved is what is loaded, and what is not whole is refused in one sentence."""
+"""Weight files: what is saved is what is loaded, and a damaged file is rejected with an error message."""
 
 import json
 import pickle
@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from debayes.network import weights
 from debayes.network.config import Config
 from debayes.network.network import Network
+from debayes.system.errors import DebayesError
 
 CONFIG = Config(widths=(4, 6), blocks=1, bottom_blocks=1, tail=4)
 
@@ -51,7 +52,7 @@ def test_saving_again_loses_nothing(saved: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", weights.shipped())
 def test_shipped_weights_are_whole(name: str) -> None:
-    """Each shipped file loads, is at most 16 MiB and says where it came from."""
+    """Each shipped file loads, is at most 16 MiB and names its training data and results."""
     card = weights.read_card(name)
     assert weights.load(name).config == card.config
     assert weights.locate(name).stat().st_size <= 16 * 2**20
@@ -59,37 +60,37 @@ def test_shipped_weights_are_whole(name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
-    """A typo is answered with the names there are."""
-    with pytest.raises(ValueError, match=r"no model 'wild-x'.*wild-s"):
+    """The error message lists the names."""
+    with pytest.raises(DebayesError, match=r"no model 'wild-x'.*wild-s"):
         weights.load("wild-x")
 
 
 def test_a_truncated_file(saved: Path) -> None:
-    """Half a file is refused."""
+    """A file that lacks its end is rejected."""
     saved.write_bytes(saved.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(saved)
 
 
 def test_a_flipped_bit(saved: Path) -> None:
-    """A file with one wrong bit in its tensors is refused by its checksum."""
+    """The checksum detects one wrong bit in the tensors."""
     data = bytearray(saved.read_bytes())
     data[-3] ^= 1
     saved.write_bytes(data)
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(DebayesError, match="damaged"):
         weights.load(saved)
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
-    """Nothing at all is refused too."""
+    """An empty file is rejected too."""
     path = tmp_path / "empty.safetensors"
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(path)
 
 
 def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
-    """A pickle that would create a file when loaded is refused, and creates nothing."""
+    """A pickle that would create a file when loaded is rejected, and creates nothing."""
     trap, path = tmp_path / "trap", tmp_path / "net.pt"
 
     class Bomb:
@@ -97,16 +98,16 @@ def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
             return (Path.touch, (trap,))
 
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ValueError, match="not a whole safetensors file"):
+    with pytest.raises(DebayesError, match="not a whole safetensors file"):
         weights.load(path)
     assert not trap.exists()
 
 
 def test_a_foreign_file(tmp_path: Path) -> None:
-    """A safetensors file of somebody else's is told apart from a damaged one."""
+    """A safetensors file that debayes did not write has an error message of its own."""
     path = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(3)}, path, {"format": "pt"})
-    with pytest.raises(ValueError, match="not one that debayes wrote"):
+    with pytest.raises(DebayesError, match="not one that debayes wrote"):
         weights.load(path)
 
 
@@ -120,26 +121,50 @@ def test_a_foreign_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str) -> None:
-    """A file of a newer format, or one whose description does not fit its tensors, is refused."""
+    """A file of a newer format, or one whose description does not fit its tensors, is rejected."""
     from safetensors import safe_open
 
     with safe_open(saved, framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     changed = {**metadata, **change}
     save_file(tensors, saved, {**changed, "sha256": weights.checksum(tensors, changed)})
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(DebayesError, match=sentence):
         weights.load(saved)
+
+
+def test_a_file_is_read_and_hashed_once(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Card and network of one reading; the domain is read from the header alone."""
+    hashed: list[int] = []
+    right = weights.checksum
+    monkeypatch.setattr(weights, "checksum", lambda *given: hashed.append(1) or right(*given))
+    weights.check_domain(saved, "srgb")
+    assert hashed == []
+    file = weights.read(saved)
+    assert (file.path, file.card.recipe) == (saved, {"steps": 7})
+    assert file.network().config == CONFIG and hashed == [1]
+
+
+@pytest.mark.parametrize(
+    ("trained", "wanted", "sentence"),
+    [("raw", "srgb", "was trained for camera raws: use it with develop"), ("srgb", "raw", "use raw-s or raw-l")],
+)
+def test_the_wrong_domain(saved: Path, trained: str, wanted: str, sentence: str) -> None:
+    """The message says what the model is for."""
+    weights.save(Network(CONFIG), saved, weights.Card(CONFIG, {"noise": {"domain": trained}}))
+    weights.check_domain(saved, trained)
+    with pytest.raises(DebayesError, match=sentence):
+        weights.check_domain(saved, wanted)
 
 
 def test_a_changed_description(saved: Path) -> None:
     """The checksum covers the description too: a result cannot be improved with an editor."""
     data = saved.read_bytes()
     saved.write_bytes(data.replace(b"33.3", b"43.3"))
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(DebayesError, match="damaged"):
         weights.read_card(saved)
 
 
 def test_saving_to_a_missing_folder(tmp_path: Path) -> None:
-    """The folder is named, and nothing is written."""
+    """The error message names the folder, and nothing is written."""
     with pytest.raises(FileNotFoundError, match="does not exist"):
         weights.save(Network(CONFIG), tmp_path / "no" / "net.safetensors", weights.Card(CONFIG))

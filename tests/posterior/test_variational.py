@@ -1,4 +1,4 @@
-"""The prior against loops and simulated noise; the ELBO against the evidence that it bounds."""
+"""The prior against loops and simulated noise; the ELBO against the evidence, which it bounds from below."""
 
 from math import exp, inf, sqrt
 
@@ -14,6 +14,7 @@ from debayes.evaluation import metrics
 from debayes.imaging import cfa, noise
 from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
+from debayes.system.errors import DebayesError
 
 laws = settings(deadline=None, max_examples=50, derandomize=True)
 NAMES = ("loc", "count", "concentration", "rate")
@@ -24,14 +25,14 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def fold(index: int, size: int) -> int:
-    """An index walked back into [0, size) by turning round at the border pixels."""
+    """An index reflected into [0, size) about the border pixels."""
     while not 0 <= index < size:
         index = -index if index < 0 else 2 * (size - 1) - index
     return index
 
 
 def bilateral_loop(image: Tensor, window: int, range_sigma: float) -> Tensor:
-    """The bilateral filter by its definition, one pixel and one neighbour at a time."""
+    """The bilateral filter by its definition: loops over pixels and neighbours."""
     result = torch.zeros_like(image)
     reach = window // 2
     batch, channels, height, width = image.shape
@@ -53,7 +54,7 @@ def bilateral_loop(image: Tensor, window: int, range_sigma: float) -> Tensor:
     ("height", "width", "window"), [(6, 7, 3), (5, 6, 5), (8, 5, 7), (4, 3, 9), (2, 2, 5), (2, 9, 11)]
 )
 def test_bilateral_is_its_definition(height: int, width: int, window: int) -> None:
-    """The fused rows equal the double loop, also where the window is larger than the picture."""
+    """The implementation equals the loops, also where the window is larger than the picture."""
     image = random(2, 3, height, width)
     got = variational.bilateral(image, window, range_sigma=0.2)
     torch.testing.assert_close(got, bilateral_loop(image, window, 0.2), rtol=1e-12, atol=1e-12)
@@ -76,16 +77,16 @@ def test_bilateral_of_unlimited_range_is_a_gaussian_filter(window: int) -> None:
 
 
 @pytest.mark.parametrize("window", [0, -3, 2, 18])
-def test_an_even_window_is_refused(window: int) -> None:
-    """A window has a middle: even ones are refused with a sentence."""
-    with pytest.raises(ValueError, match=f"must be odd, not {window}"):
+def test_an_even_window_is_rejected(window: int) -> None:
+    """Windows without a middle pixel are rejected."""
+    with pytest.raises(DebayesError, match=f"must be odd and positive, not {window}"):
         variational.bilateral(torch.zeros(1, 3, 8, 8), window)
 
 
 @given(st.sampled_from((3, 5, 9)), st.floats(1e-3, 10), st.integers(0, 1000), st.floats(0, 4))
 @laws
 def test_bilateral_is_an_average(window: int, range_sigma: float, seed: int, value: float) -> None:
-    """A pixel lies between the least and greatest of the averaged ones, in float32; so a constant stays."""
+    """A result lies between the smallest and largest averaged values, in float32; a constant stays constant."""
     image = random(1, 3, 6, 7, seed=seed).float()
     filtered = variational.bilateral(image, window, range_sigma=range_sigma)
     assert float(filtered.min()) >= float(image.min()) - 1e-5
@@ -98,8 +99,8 @@ def test_bilateral_is_an_average(window: int, range_sigma: float, seed: int, val
 
 @given(st.sampled_from((3, 11, 19)), st.integers(0, 1000))
 @laws
-def test_measured_variance_hears_measured_photosites_only(window: int, seed: int) -> None:
-    """What stands where a colour was not measured changes nothing."""
+def test_measured_variance_uses_measured_photosites_only(window: int, seed: int) -> None:
+    """Errors where a colour was not measured have no effect."""
     mask = cfa.masks("RGGB", 12, 16)
     error = random(1, 3, 12, 16, seed=seed)
     other = torch.where(mask, error, random(1, 3, 12, 16, seed=seed + 1))
@@ -107,7 +108,7 @@ def test_measured_variance_hears_measured_photosites_only(window: int, seed: int
 
 
 def test_measured_variance_is_that_of_its_planes() -> None:
-    """Each 2x2 cell has the loop-filtered value of its own photosite, green the mean of its two."""
+    """Each 2x2 cell has the loop-filtered value of its own photosite; green has the mean of its two."""
     error = random(1, 3, 8, 10)
     red, green, green2, blue = bilateral_loop(cfa.pack(cfa.mosaic(error)), 5, variational.RANGE_SIGMA)[0]
     got = variational.measured_variance(error, 11)[0]
@@ -137,8 +138,8 @@ def test_prior_is_the_papers(window: int) -> None:
 
 @pytest.mark.parametrize("level", [5, 10, 20])
 def test_measured_prior_finds_the_noise_of_the_sensor(level: int) -> None:
-    """rate / concentration is sigma² from the measured photosites of a smooth picture: to 4 % with the chance of
-    these draws, to 2 % of their own mean square."""
+    """rate / concentration is sigma² on a smooth picture: within 4 % of the true value, and within 2 % of the mean
+    square of the noise that was drawn."""
     sigma, size = level / 255, 300
     target, mask = smooth(size), cfa.masks("RGGB", size, size)
     mosaic = noise.gaussian(cfa.mosaic(target), sigma, generator=torch.Generator().manual_seed(level))
@@ -150,7 +151,7 @@ def test_measured_prior_finds_the_noise_of_the_sensor(level: int) -> None:
     torch.testing.assert_close(found, torch.full((3,), sigma**2), rtol=0.04, atol=0)
 
 
-def test_prior_of_everything_finds_the_noise_of_the_interpolation() -> None:
+def test_unmeasured_prior_finds_the_noise_of_the_interpolation() -> None:
     """Averaging 1, 2 or 4 photosites leaves 9/16 of the variance in red and blue, and 5/8 in green."""
     sigma, size = 8 / 255, 300
     target = smooth(size)
@@ -161,7 +162,7 @@ def test_prior_of_everything_finds_the_noise_of_the_interpolation() -> None:
 
 
 def test_prior_follows_a_noise_that_changes() -> None:
-    """Where one half of the picture is noisier than the other, each half's prior says so."""
+    """If one half of the picture is noisier, the prior has each half's own noise level."""
     size = 300
     target = smooth(size)
     levels = torch.where(torch.arange(size) < size // 2, 4 / 255, 16 / 255)
@@ -193,8 +194,8 @@ def test_elbo_and_gradients_are_finite(sigma: float, measured: bool) -> None:
         assert gradient.isfinite().all() and (gradient != 0).any()
 
 
-def test_noise_free_prior_stands_on_the_floor() -> None:
-    """A picture without noise is as certain as its 8-bit rounding: the variance of a uniform error of 1/255."""
+def test_noise_free_prior_has_the_floor_variance() -> None:
+    """Without noise the variance is that of rounding to 8 bits: of a uniform error of width 1/255."""
     target = random(1, 3, 9, 9).float()
     prior = variational.prior(target, target)
     rounding = stats.uniform(0, 1 / 255).var()
@@ -202,7 +203,7 @@ def test_noise_free_prior_stands_on_the_floor() -> None:
 
 
 def pixels(values: list[float] | tuple[float, ...] | Tensor) -> Tensor:
-    """Numbers as the red pixels of a picture of one row, in float32."""
+    """Numbers as the pixels of a picture of one row, in float32, the same in each channel."""
     row = torch.as_tensor(values, dtype=torch.float32)
     return row.view(1, 1, 1, -1).expand(1, 3, 1, -1)
 
@@ -231,7 +232,7 @@ observations = st.floats(-2, 2).map(lambda value: pixels([value]))
 @given(priors, observations)
 @settings(laws, max_examples=100)
 def test_elbo_of_the_exact_posterior_is_the_evidence(prior: NormalInverseGamma, observed: Tensor) -> None:
-    """At the conjugate posterior the bound is tight: the log density of the Student t that x-tilde follows."""
+    """At the conjugate posterior the bound is tight: it is the log density of x-tilde, a Student t."""
     y, count, a, b = (float(getattr(prior, name)[0, 0, 0, 0]) for name in NAMES)
     evidence = stats.t.logpdf(float(observed[0, 0, 0, 0]), 2 * a, y, sqrt(b * (count + 1) / (a * count)))
     bound = variational.elbo(conjugate(prior, observed), prior, observed)
@@ -243,7 +244,7 @@ def test_elbo_of_the_exact_posterior_is_the_evidence(prior: NormalInverseGamma, 
 def test_elbo_is_below_the_evidence_by_the_divergence(
     prior: NormalInverseGamma, observed: Tensor, change: list[float]
 ) -> None:
-    """Any other posterior q has an ELBO lower by KL(q || exact posterior), so the exact one is the maximum."""
+    """The ELBO of any posterior q is lower by KL(q || exact posterior), so the exact one is the maximum."""
     exact = conjugate(prior, observed)
     other = NormalInverseGamma(
         exact.loc + change[0],
@@ -257,7 +258,7 @@ def test_elbo_is_below_the_evidence_by_the_divergence(
     torch.testing.assert_close(gap.double(), divergence, rtol=1e-3, atol=2e-3)
 
 
-def test_the_printed_form_is_no_bound() -> None:
+def test_the_printed_form_is_not_a_bound() -> None:
     """With eq. (13) as printed the ELBO of the exact posterior exceeds the evidence where count is small."""
     prior = NormalInverseGamma(*(pixels([value]) for value in (0.5, 0.2, 10.0, 0.1)))
     observed = pixels([0.6])
@@ -266,12 +267,12 @@ def test_the_printed_form_is_no_bound() -> None:
     printed = variational.elbo(exact, prior, observed, form="printed")
     assert float(printed[0, 0, 0, 0]) > evidence + 0.3
     assert float(variational.elbo(exact, prior, observed)[0, 0, 0, 0]) == pytest.approx(evidence, abs=1e-4)
-    with pytest.raises(ValueError, match='"exact" or "printed"'):
+    with pytest.raises(DebayesError, match='"exact" or "printed"'):
         variational.elbo(exact, prior, observed, form="")
 
 
 def test_elbo_tends_to_a_weighted_squared_error() -> None:
-    """As the prior's count grows, ELBO / count tells two images apart by concentration / (2 rate) (y - loc)²."""
+    """As the prior's count grows, ELBO / count of two images differs by concentration / (2 rate) (y - loc)²."""
     y, near, far, concentration, rate = 0.5, 0.53, 0.7, 180.5, 0.3
     limit = concentration / (2 * rate) * ((y - far) ** 2 - (y - near) ** 2)
     errors = []
@@ -292,7 +293,7 @@ def test_elbo_tends_to_a_weighted_squared_error() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_loss_is_float32_whatever_the_network_is(dtype: torch.dtype) -> None:
-    """A half-precision or double posterior and picture are converted before, not after, the arithmetic."""
+    """A half-precision or double posterior and picture are converted to float32 before the arithmetic."""
     target, observed = (random(1, 3, 8, 8, seed=seed).to(dtype) for seed in (0, 1))
     values = (observed, torch.full_like(target, 2e3), torch.full_like(target, 180.0), torch.full_like(target, 0.2))
     prior = variational.prior(observed, target)
@@ -307,7 +308,7 @@ def test_loss_is_float32_whatever_the_network_is(dtype: torch.dtype) -> None:
 def gradients(
     posterior: NormalInverseGamma, prior: NormalInverseGamma, observed: Tensor, **scaling: float
 ) -> list[Tensor]:
-    """The ELBO's gradient of the four maps, through `precondition` if its arguments are given."""
+    """The ELBO's gradient with respect to the four maps, through `precondition` if its arguments are given."""
     leaves = NormalInverseGamma(*(getattr(posterior, name).detach().clone().requires_grad_() for name in NAMES))
     through = variational.precondition(leaves, prior, **scaling) if scaling else leaves
     bound = variational.elbo(through, prior, observed).sum()
@@ -324,9 +325,9 @@ def test_precondition_scales_one_gradient(
     gain: float,
     bend: float,
 ) -> None:
-    """The posterior and three of the four gradients stay to the last bit. That of loc no longer depends on the
-    noise that the posterior claims: gain / s² (count (target - loc) + observed - loc), s² = v + level², v the
-    prior's, and as much less as the slope of a pseudo-Huber loss of scale bend s is below a square's."""
+    """The posterior and three of the four gradients do not change at all. The gradient of loc no longer depends on
+    the posterior's noise: it is gain / s² (count (target - loc) + observed - loc) with s² = v + level², v the
+    prior's variance, times the ratio of the slopes of a pseudo-Huber loss with delta bend * s and of a square."""
     scaling = {"level": level, "gain": gain, "bend": bend}
     same = variational.precondition(posterior, prior, **scaling)
     assert all(torch.equal(getattr(same, name), getattr(posterior, name)) for name in NAMES)
@@ -344,8 +345,8 @@ def test_precondition_scales_one_gradient(
 
 
 def test_precondition_by_patch_is_the_gradient_of_psnr() -> None:
-    """Not bent and with a count so large that the observation does not matter, the gradient of loc is that of the
-    mean PSNR of the patches, as the metric has it, to one factor for all."""
+    """With infinite bend and a count so large that the observation does not matter, the gradient of loc is
+    proportional to that of `metrics.psnr` averaged over the patches."""
     target = random(3, 3, 12, 12).float()
     spread = torch.tensor([0.02, 0.1, 0.5]).view(3, 1, 1, 1)
     loc = target + spread * (random(3, 3, 12, 12, seed=1).float() - 0.5)
@@ -360,9 +361,9 @@ def test_precondition_by_patch_is_the_gradient_of_psnr() -> None:
     torch.testing.assert_close(found / factor, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
-def test_decibels_are_minus_psnr() -> None:
-    """The mean of the patches' PSNR as the metric has it, with its sign changed; none is below its level."""
+def test_negative_psnr_is_minus_the_metric() -> None:
+    """It is minus the mean of `metrics.psnr` over the patches; for equal pictures `level` limits it."""
     target, image = random(3, 3, 12, 12).float(), random(3, 3, 12, 12, seed=1).float()
-    found = variational.decibels(image, target, level=0.0)
+    found = variational.negative_psnr(image, target, level=0.0)
     torch.testing.assert_close(found, -metrics.psnr(image, target).mean())
-    assert float(variational.decibels(target, target, level=0.1)) == pytest.approx(-20)
+    assert float(variational.negative_psnr(target, target, level=0.1)) == pytest.approx(-20)

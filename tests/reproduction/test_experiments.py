@@ -1,7 +1,6 @@
-"""The experiments end to end on tiny pictures and a tiny network, and that they can be stopped and gone on with."""
+"""The experiments end to end on tiny pictures with a tiny network; interrupted runs continue."""
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from debayes.formats import pictures
 from debayes.network import weights
 from debayes.network.config import Config
 from debayes.network.network import Network
-from debayes.reproduction import experiments, learning, pages, tables, visual
-from debayes.reproduction.experiments import Memory
-from debayes.reproduction.pages import Page, Table
+from debayes.reproduction import experiments, learning, tables, visual
+from debayes.reproduction.experiments import ResultCache
 from debayes.restoration import adaptation
+from debayes.system.errors import DebayesError
 
 TINY = Config(widths=(8,), blocks=1, bottom_blocks=1, tail=4, tail_blocks=0)
 
@@ -49,7 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Links(HTMLParser):
-    """What a page shows and leads to."""
+    """The sources of images and the targets of links of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -64,15 +63,15 @@ class Links(HTMLParser):
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(learning.OVERFITTING, "quick", (32, 10))
     monkeypatch.setitem(learning.FINETUNING, "quick", (1, 5, 16))
-    monkeypatch.setitem(visual.MASKING, "quick", 1)
+    monkeypatch.setitem(visual.MASK_STEPS, "quick", 1)
     monkeypatch.setattr(adaptation, "CHECK_SIDE", 16)
     monkeypatch.setattr(visual, "DETAIL", 24)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries of the baselines
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_each_writes_a_page_with_all_it_shows(name: str, model: str, root: Path, tmp_path: Path) -> None:
-    """HTML, JSON and figures; every link of the page and of the index leads to a file."""
+def test_each_writes_a_complete_page(name: str, model: str, root: Path, tmp_path: Path) -> None:
+    """HTML, JSON and figures; every link of the page and of the index is a file."""
     shares: list[float] = []
     page = experiments.reproduce(name, tmp_path, models=[model], root=root, quick=True, progress=shares.append)
     assert page.finding
@@ -92,14 +91,14 @@ def test_each_writes_a_page_with_all_it_shows(name: str, model: str, root: Path,
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["table1", "table2", "finetuning", "visual"])
 def test_missing_sets_are_named(name: str, model: str, tmp_path: Path) -> None:
-    """Without any data the page says what is missing and where to put it; photographs at hand stand in."""
+    """Without any data the page says what is missing and where to put it; photographs are used instead."""
     page = experiments.reproduce(name, tmp_path, models=[model], quick=True)
     assert any("Not on this machine" in text and "DEBAYES_DATA" in text for text in page.missing)
     assert "Not on this machine" in (tmp_path / f"{name}.html").read_text()
 
 
-def test_table1_says_what_evaluate_says(model: str, root: Path, tmp_path: Path) -> None:
-    """Its cells are the means of the protocol's scores, and the sets that lack are listed."""
+def test_table1_has_the_scores_of_the_protocol(model: str, root: Path, tmp_path: Path) -> None:
+    """Its cells are the means of the protocol's scores, and missing sets are listed."""
     page = experiments.reproduce("table1", tmp_path, models=[model], root=root, quick=True)
     assert "wed-cdm, mit-moire, urban100" in page.missing[0]
     (table,) = page.tables
@@ -107,11 +106,11 @@ def test_table1_says_what_evaluate_says(model: str, root: Path, tmp_path: Path) 
     scores = json.loads((tmp_path / "table1.json").read_text())["scores"]
     found = next(s for s in scores if (s["method"], s["data"], s["sigma"]) == ("tiny", "mcm18", 10))
     mean = sum(Score(**p).psnr for p in found["pictures"]) / 2
-    assert row[table.head.index("mcm18 σ=10")].startswith(f"{mean:.2f} / ")
+    assert row[table.header.index("mcm18 σ=10")].startswith(f"{mean:.2f} / ")
 
 
-def test_stopped_work_goes_on(model: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that fails half-way computes only the rest when it is started again."""
+def test_interrupted_runs_continue(model: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is interrupted half-way computes only the rest when it is started again."""
     real, calls = tables.protocol.score, []
 
     def failing(*args: object, **kwargs: object) -> Score:
@@ -125,38 +124,22 @@ def test_stopped_work_goes_on(model: str, root: Path, tmp_path: Path, monkeypatc
         experiments.reproduce("table1", tmp_path, models=[model], root=root, quick=True)
     assert not (tmp_path / "table1.html").exists()
     experiments.reproduce("table1", tmp_path, models=[model], root=root, quick=True)
-    assert len(calls) == 3 * 2 * 2 * 3 + 1  # methods, sets, pictures, levels; and the one that failed
+    assert len(calls) == 3 * 2 * 2 * 3 + 1  # methods, sets, pictures, levels; and the interrupted call
 
 
-def test_memory_knows_what_things_are_made_of(tmp_path: Path) -> None:
-    """Another model's results are not taken for this one's; a damaged file is computed again."""
+def test_cache_distinguishes_sources(tmp_path: Path) -> None:
+    """Results of other weights are not used; with a damaged file everything is computed again."""
     path = tmp_path / "memory.json"
-    assert Memory(path, "a").remember("key", lambda: 1) == 1
-    assert Memory(path, "a").remember("key", lambda: 2) == 1
-    assert Memory(path, "b").remember("key", lambda: 3) == 3
-    assert Memory(path, "a").remember("key", lambda: 4) == 1
+    assert ResultCache(path, "a").cached("key", lambda: 1) == 1
+    assert ResultCache(path, "a").cached("key", lambda: 2) == 1
+    assert ResultCache(path, "b").cached("key", lambda: 3) == 3
+    assert ResultCache(path, "a").cached("key", lambda: 4) == 1
     path.write_text("{")
-    assert Memory(path, "a").remember("key", lambda: 5) == 5
+    assert ResultCache(path, "a").cached("key", lambda: 5) == 5
 
 
-def test_learning_a_corrupted_picture_passes_through_a_cleaner_one() -> None:
-    """A deep image prior: the PSNR against the truth rises from the start for both losses."""
-    truth = scenes.cartoon(32)[None]
-    observed = truth + 0.1 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(0))
-    for kind in ("ELBO", "MSE"):
-        curve = learning._learn(kind, truth, observed, 0.1, 60, lambda share: None)
-        assert curve[-1][1] > curve[0][1] + 2
-
-
-def test_pages_escape_what_they_show() -> None:
-    """Names with signs that HTML knows stay text."""
-    table = Table("<caption>", ["", "a & b"], [["<row>", "1 < 2"], ["*quoted, published", "3"]])
-    text = pages.render(Page("<title>", "claim", ["method"], ["finding"], [table]), "name")
-    assert "<row>" not in text and "&lt;row&gt;" in text and "a &amp; b" in text
-    assert re.search(r"<tr class=quoted><td>quoted, published</td><td>3</td></tr>", text)
-
-
-def test_unknown_experiment_gets_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"there is no experiment 'table9': there are table1, .* and all"):
-        experiments.check("table9")
-    assert experiments.check("all") == list(experiments.EXPERIMENTS)
+def test_unknown_experiments_are_rejected() -> None:
+    """The error message lists the experiments."""
+    with pytest.raises(DebayesError, match=r"there is no experiment 'table9': use one of table1, .* or all"):
+        experiments.check_request("table9")
+    assert experiments.check_request("all") == list(experiments.EXPERIMENTS)

@@ -1,5 +1,6 @@
 """Adapting to one mosaic: Stein's risk against the error it estimates, the paper's targets, what comes of it."""
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -130,6 +131,28 @@ def test_scale_error_tells_noises_apart(shipped: Network, truth: Tensor) -> None
         mosaic = noise.KINDS[kind](cfa.mosaic(truth), 10 / 255, generator=seeded(3))
         errors[kind] = adaptation.scale_error(shipped, mosaic, restore(shipped, mosaic))
     assert max(errors["gaussian"], errors["uniform"]) < 0.06 < 0.1 < errors["brown"]
+
+
+def test_noise_that_stays_in_one_color_is_noticed(shipped: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that keeps its noise at the red photosites has 0 removed, one without any noise 1."""
+    grey = torch.full((3, 64, 64), 0.3)
+    noisy = cfa.mosaic(grey) + 6 / 255 * torch.randn(1, 64, 64, generator=seeded(0))
+    known = restore(shipped, noisy)
+    monkeypatch.setattr(adaptation, "restore", lambda network, mosaic: replace(known, loc=grey))
+    left = torch.where(torch.tensor([True, False, False]).view(3, 1, 1), noisy, grey)
+    assert adaptation.removed_noise(shipped, noisy, replace(known, loc=grey), 6 / 255) == pytest.approx(1, abs=0.02)
+    assert adaptation.removed_noise(shipped, noisy, replace(known, loc=left), 6 / 255) == pytest.approx(0, abs=0.02)
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0, 1.0), (0.5, 1.0, 0.5), (1.5, 1.0, 1.3)])
+def test_says_it_knows_a_grey_card_only_where_it_cleans_it(shipped: Network, factors: tuple[float, ...]) -> None:
+    """Noise by colour on a plain card: "knows this noise" comes with less than half of it left."""
+    grey = torch.full((3, 128, 128), 0.3)
+    levels = cfa.mosaic(torch.tensor(factors).view(3, 1, 1).expand(3, 128, 128))
+    noisy = cfa.mosaic(grey) + 6 / 255 * levels * torch.randn(1, 128, 128, generator=seeded(1))
+    left = float((restore(shipped, noisy).mean - grey).std()) / (6 / 255)
+    adapted = adaptation.adapt(shipped, noisy, steps=0)
+    assert adapted.needed or "knows" not in adapted.reason or left < 0.5
 
 
 def test_whole_run_shows_every_step_and_answers_the_same(shipped: Network, truth: Tensor) -> None:

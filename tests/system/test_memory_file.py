@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from debayes.system.memory_file import PAGE, Draft
+from debayes.system.memory_file import PAGE, MemoryFile
 
 
 @pytest.mark.parametrize("directly", [False, True])
@@ -16,7 +16,7 @@ def test_every_byte_is_stored(tmp_path: Path, size: int, directly: bool) -> None
     path = tmp_path / "a.bin"
     path.write_bytes(b"older" * 10_000)
     content = np.random.default_rng(size).bytes(size)
-    draft = Draft(size)
+    draft = MemoryFile(size)
     draft.write(content)
     draft.store(path, directly=directly)
     assert path.read_bytes() == content
@@ -24,7 +24,7 @@ def test_every_byte_is_stored(tmp_path: Path, size: int, directly: bool) -> None
 
 def test_it_is_a_file() -> None:
     """Written, moved about in, corrected and read; it grows when there is not room enough."""
-    draft = Draft(10)
+    draft = MemoryFile(10)
     assert draft.write(b"0123456789" * 1000) == 10_000 and draft.tell() == 10_000
     draft.seek(5)
     draft.write(b"five")
@@ -41,7 +41,7 @@ def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.M
     """The file is then written as any other; other errors are told."""
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("no system call to fail")
-    draft = Draft(4)
+    draft = MemoryFile(4)
     draft.write(b"four")
     ordinary, number = os.open, 22
 
@@ -60,7 +60,7 @@ def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_full_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the middle is told, not taken for a disk that cannot."""
-    draft = Draft(4)
+    draft = MemoryFile(4)
     draft.write(b"four")
 
     def full(*_: object) -> int:

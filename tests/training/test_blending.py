@@ -1,4 +1,4 @@
-"""Blends: weighed means of weights, in files that say so."""
+"""Blending: weighted means of weights, in files that say so."""
 
 import json
 from pathlib import Path
@@ -33,8 +33,8 @@ def save(network: Network, path: Path, **notes: str) -> str:
     return str(path)
 
 
-def test_weights_are_weighed_means() -> None:
-    """A whole share of one is that one, and shares may lead beyond: going back half the way halves the distance."""
+def test_weights_are_weighted_means() -> None:
+    """A share of 1 gives that network; shares may extrapolate, and halfway back is halfway between."""
     first, second = pair()
     for blend, expected in (
         (blending.blend((first, second), (1.0, 0.0)), first),
@@ -45,7 +45,7 @@ def test_weights_are_weighed_means() -> None:
 
 
 def test_the_mean_of_two_is_what_lies_between() -> None:
-    """Two networks that lie to either side of a third give its posterior back, to the order that is left."""
+    """Two networks on either side of a third give its posterior back, but for the curvature."""
     middle, aside = pair()
     other = blending.blend((middle, aside), (2.0, -1.0))
     mosaic = torch.rand(1, 1, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -56,8 +56,8 @@ def test_the_mean_of_two_is_what_lies_between() -> None:
 
 
 def test_the_command_writes_a_blend(tmp_path: Path) -> None:
-    """Judged, each and the blend; the file names its parts, and has neither their results nor a doubt that was
-    fitted to another's errors."""
+    """Each model and the blend are scored. The file names the models, and has neither their results nor a doubt
+    that was fitted to other errors."""
     first, second = pair()
     pixels = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
     (tmp_path / "val").mkdir()
@@ -94,21 +94,21 @@ def test_the_command_writes_a_blend(tmp_path: Path) -> None:
         ((0.5, float("nan")), "add up to 1"),
     ],
 )
-def test_wrong_shares_are_a_sentence(shares: tuple[float, ...], sentence: str, tmp_path: Path) -> None:
-    """And no file."""
+def test_wrong_shares(shares: tuple[float, ...], sentence: str, tmp_path: Path) -> None:
+    """Each is an error that says what is wrong, and nothing is written."""
     files = [save(each, tmp_path / f"{i}.safetensors") for i, each in enumerate(pair())]
     with pytest.raises(ValueError, match=sentence):
         blending.blend_file(files, tmp_path / "out.safetensors", shares=shares)
     assert not (tmp_path / "out.safetensors").exists()
 
 
-def test_wrong_models_are_a_sentence(tmp_path: Path) -> None:
-    """One alone, another shape, another domain; and a blend in the place of one of its parts."""
+def test_wrong_models(tmp_path: Path) -> None:
+    """One model alone, another network, another domain, and a blend in the place of one of its models."""
     with pytest.raises(ValueError, match="two models or more"):
         blending.blend_file(["wild-s"], tmp_path / "out.safetensors")
     own = save(pair()[0], tmp_path / "own.safetensors")
-    with pytest.raises(ValueError, match="somewhere else"):
+    with pytest.raises(ValueError, match="to another file"):
         blending.blend_file([own, own], Path(own))
     for other in ("wild-l", "raw-s"):
-        with pytest.raises(ValueError, match="wild-s is not of the shape and domain"):
+        with pytest.raises(ValueError, match="wild-s does not have the network and domain"):
             blending.blend_file(["wild-s", other], tmp_path / "out.safetensors")

@@ -1,4 +1,4 @@
-"""Doubt fitted to errors: known ones are found again, nothing else changes, and what ships is honest."""
+"""Calibration: known doubt is recovered, nothing else changes, and the shipped networks are calibrated."""
 
 import json
 from dataclasses import replace
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from networks import untrained
+from sampling import draw
 from typer.testing import CliRunner
 
 from debayes.cli.app import app
@@ -41,7 +42,7 @@ def samples(network: Network, tails: float, *, seed: int) -> tuple[calibration.S
     noise = 0.01 * torch.rand(len(features), 3, generator=generator) + 0.001
     concentration = torch.full_like(count, tails)
     q = NormalInverseGamma(torch.zeros_like(count), count, concentration, noise * (concentration - 1))
-    truth, _ = q.sample(generator=generator)
+    truth, _ = draw(q, seed=seed)
     claimed = torch.full_like(count, 180.5)
     trained = NormalInverseGamma(q.loc, torch.full_like(count, 100.0), claimed, noise * (claimed - 1))
     return calibration.Samples(features, trained, truth), count
@@ -49,13 +50,13 @@ def samples(network: Network, tails: float, *, seed: int) -> tuple[calibration.S
 
 @pytest.mark.parametrize("tails", [3.0, 20.0])
 def test_known_doubt_is_found(tails: float) -> None:
-    """Of errors drawn with a known count and concentration, both are found again, and intervals of draws that had
-    no part in it hold their levels."""
+    """From errors drawn with a known count and concentration both are recovered, and intervals contain their shares
+    of new draws."""
     network = untrained(CONFIG)
     seen, _ = samples(network, tails, seed=2)
     fitted = calibration.fit(network, seen)
     fresh, count = samples(network, tails, seed=3)
-    q = calibration.restate(fitted, fresh)
+    q = calibration.recalibrated(fitted, fresh)
     assert float((q.count / count).log().std()) < 0.1
     assert float((q.count / count).log().mean()) == pytest.approx(0, abs=0.05)
     assert 1 / float(q.concentration.mean()) == pytest.approx(1 / tails, rel=0.25)
@@ -63,20 +64,20 @@ def test_known_doubt_is_found(tails: float) -> None:
 
 
 def test_gathered_features_are_the_networks(pictures: Path) -> None:
-    """What the last convolution makes of the gathered neighbourhoods is what the network said there."""
+    """The last convolution makes of the gathered neighbourhoods what the network gave there."""
     network = untrained(CONFIG)
     recipe = Recipe(Data(("pictures",)), CONFIG, optimizer=Optimizer(patch=64, steps=1))
     tiles = torch.randint(0, 255, (4, 64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     found = calibration.gather(network, recipe, tiles, patches=3)
     assert found.target.shape == (3 * calibration.PIXELS, 3)
-    again = calibration.restate(network, found)
+    again = calibration.recalibrated(network, found)
     for name in ("count", "concentration", "rate"):
         torch.testing.assert_close(getattr(again, name), getattr(found.posterior, name), rtol=1e-4, atol=1e-7)
 
 
 def test_the_image_stays_the_same(pictures: Path, tmp_path: Path) -> None:
-    """The command changes doubt alone: the image to the last bit, the noise map to rounding. The file says so, and
-    training that goes on from it begins with the doubt of an untrained network."""
+    """The command changes doubt alone: the image is bit-identical, the noise map equal up to rounding. The file
+    says so, and training that starts from it begins with the doubt of an untrained network."""
     network = weights.load("paper")
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
     weights.save(network, first, weights.Card(network.config, recipe={"noise": {"high": 20.0}}))
@@ -92,7 +93,9 @@ def test_the_image_stays_the_same(pictures: Path, tmp_path: Path) -> None:
     assert float((after.count / before.count).log().abs().min()) > 0
     assert "16 patches of pictures" in weights.read_card(second).notes["calibrated"]
     plan = Recipe(
-        Data(("pictures",), tile=64), network.config, optimizer=Optimizer(patch=32, batch=1, steps=1, rate=0.0)
+        Data(("pictures",), tile=64),
+        network.config,
+        optimizer=Optimizer(patch=32, batch=1, steps=1, rate=0.0, warmup=0),
     )
     third = loop.train(replace(plan, start=str(second)), tmp_path / "run", root=tmp_path)
     learning = weights.load(third)(mosaic)
@@ -103,8 +106,8 @@ def test_the_image_stays_the_same(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_noise_of_another_recipe(pictures: Path, tmp_path: Path) -> None:
-    """With `--recipe` errors are looked at under its noise: the stronger, the larger they are. Noise of another
-    domain is a sentence, and no file."""
+    """With `--recipe` errors are measured with its noise: the stronger it is, the larger they are. Noise of another
+    domain is an error, and nothing is written."""
     recipe = tmp_path / "recipe.toml"
     errors = []
     for level in (1, 19):
@@ -120,7 +123,7 @@ def test_noise_of_another_recipe(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_pictures_must_hold_a_patch(tmp_path: Path) -> None:
-    """A sentence, and no file."""
+    """Else it is an error, and nothing is written."""
     picture_files.write(tmp_path / "small.png", torch.zeros(3, 64, 64), bits=8)
     with pytest.raises(ValueError, match="holds a tile of 256x256"):
         calibration.calibrate_file("wild-s", [tmp_path], tmp_path / "out.safetensors")
@@ -128,14 +131,14 @@ def test_pictures_must_hold_a_patch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sigma", [5.0, 15.0])
-def test_what_ships_is_honest(sigma: float) -> None:
-    """On a photograph that it never saw, about 90 % of the truth are in the 90 % intervals of `wild-s`, and its
-    doubt sorts pixels by their errors better than its noise map does."""
+def test_the_shipped_network_is_calibrated(sigma: float) -> None:
+    """On a photograph that it was not trained on, the 90 % intervals of `wild-s` contain about 90 % of the true
+    values, and its doubt ranks pixels by their errors better than its noise map does."""
     truth = scenes.photograph("astronaut")[:, 40:232, 100:356]
     score = protocol.score(weights.load("wild-s"), truth, sigma, name="astronaut", with_doubt=True)
-    assert score.honesty is not None
-    assert 0.84 < score.honesty.coverage[2] < 0.95
+    assert score.uncertainty is not None
+    assert 0.84 < score.uncertainty.coverage[2] < 0.95
     mosaic = protocol.noisy_mosaic(truth, sigma / 255, pattern="RGGB", seed="astronaut")
     posterior = restore(weights.load("wild-s"), mosaic)
     by_noise = metrics.sparsification_error(posterior.mean - truth, posterior.noise_variance)
-    assert score.honesty.ause < by_noise - 0.05
+    assert score.uncertainty.ause < by_noise - 0.05

@@ -1,4 +1,4 @@
-"""Curves: runs are found by their logs, half a line is forgiven, what is no log is named."""
+"""Curves: runs are found by their logs, an unfinished line is skipped, other files are errors."""
 
 import json
 from pathlib import Path
@@ -22,10 +22,10 @@ def test_runs_are_found_and_plotted(tmp_path: Path) -> None:
     """Every folder with a log is a run by its path; a run's own folder is one run; the plot is a picture."""
     log(tmp_path / "runs" / "a", 4)
     log(tmp_path / "runs" / "deep" / "b", 3, tail='{"step": 3, "se')
-    found = curves.read(tmp_path / "runs")
+    found = curves.read_logs(tmp_path / "runs")
     assert {name: len(lines) for name, lines in found.items()} == {"a": 4, "deep/b": 3}
-    assert list(curves.read(tmp_path / "runs" / "a")) == ["a"]
-    assert curves.best(found["a"]) == "33.00 dB (best 33.00)" and curves.best(found["a"][:1]) == "not judged"
+    assert list(curves.read_logs(tmp_path / "runs" / "a")) == ["a"]
+    assert curves.best(found["a"]) == "33.00 dB (best 33.00)" and curves.best(found["a"][:1]) == "not validated"
     curves.plot(found, tmp_path / "plot.png")
     with Image.open(tmp_path / "plot.png") as picture:
         assert picture.width > 1000 and len(picture.convert("RGB").getcolors(1 << 20) or []) > 10
@@ -34,13 +34,13 @@ def test_runs_are_found_and_plotted(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
-    """An empty folder, a log of something else and an unknown kind of plot are refused with a sentence."""
+    """An empty folder, a log of something else and an unknown kind of plot are errors."""
     with pytest.raises(ValueError, match="holds no run"):
-        curves.read(tmp_path)
+        curves.read_logs(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        curves.read(tmp_path / "gone")
+        curves.read_logs(tmp_path / "gone")
     (tmp_path / "log.jsonl").write_text('{"epoch": 1}')
     with pytest.raises(ValueError, match="not the log of a run"):
-        curves.read(tmp_path)
+        curves.read_logs(tmp_path)
     with pytest.raises(ValueError, match=r"as \.png or \.svg"):
         curves.plot({}, tmp_path / "plot.pdf")

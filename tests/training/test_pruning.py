@@ -1,4 +1,4 @@
-"""Networks without what does nothing: the same pixels, fewer weights, and files that say so."""
+"""Pruning: the same pixels with fewer weights, and files that say so."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def prune(network: Network) -> Network:
     return pruning.prune(network, gradient_centralisation.measure_activity(network, mosaics()))
 
 
-def silence(network: Network, channels: dict[str, int]) -> Network:
+def kill(network: Network, channels: dict[str, int]) -> Network:
     """The network with the first hidden channels of some blocks below 0 everywhere, and constants of all blocks."""
     found = blocks(network)
     for block in found.values():
@@ -48,7 +48,7 @@ def silence(network: Network, channels: dict[str, int]) -> Network:
 
 
 # Blocks without channels at the start of a stack, behind another and behind each other, and at every level's place.
-SILENT = {
+DEAD = {
     "body.down.0.0": 64,
     "body.down.0.1": 20,
     "body.down.1.1": 48,
@@ -64,8 +64,8 @@ HIDDEN = (0, 64, 48, 0, 0, 0, 40, 0, 32, 0, 0, 0, 8)
 
 
 def test_a_pruned_network_gives_the_same_pixels() -> None:
-    """To float rounding, up to the border and in all four maps; with it go the weights of what was silent."""
-    network = silence(untrained(CONFIG), SILENT)
+    """To float rounding, up to the border and in all four maps; without the weights of dead channels."""
+    network = kill(untrained(CONFIG), DEAD)
     slim = prune(network)
     assert slim.config == replace(CONFIG, hidden=HIDDEN)
     assert slim.parameter_count < 0.6 * network.parameter_count
@@ -78,30 +78,30 @@ def test_a_pruned_network_gives_the_same_pixels() -> None:
 
 def test_it_can_be_pruned_again() -> None:
     """Blocks that are out stay out, and what was kept is counted from what there is."""
-    slim = prune(silence(untrained(CONFIG), SILENT))
+    slim = prune(kill(untrained(CONFIG), DEAD))
     again = prune(slim)
     assert again.config == slim.config
-    fewer = prune(silence(slim, {"body.bottom.0": 40}))
+    fewer = prune(kill(slim, {"body.bottom.0": 40}))
     assert fewer.config.hidden == (*HIDDEN[:6], 0, *HIDDEN[7:])
 
 
-def test_channels_that_speak_rarely_are_kept() -> None:
+def test_channels_that_are_rarely_active_are_kept() -> None:
     """One value in a thousand above 0 is enough; a block keeps a power of two of channels, from 32 on."""
     network = untrained(Config(widths=(64,), blocks=0, bottom_blocks=2, tail=8, tail_blocks=0))
-    slim = prune(silence(network, {"body.bottom.0": 63, "body.bottom.1": 31}))
+    slim = prune(kill(network, {"body.bottom.0": 63, "body.bottom.1": 31}))
     assert slim.config.hidden == (32, 64)
     block = slim.get_submodule("body.bottom.0")
     original = network.get_submodule("body.bottom.0")
     assert isinstance(block, Residual) and isinstance(original, Residual)
-    speaking = original.first.weight[63]
-    assert any(torch.equal(kept, speaking) for kept in block.first.weight)
+    active = original.first.weight[63]
+    assert any(torch.equal(kept, active) for kept in block.first.weight)
     share = gradient_centralisation.measure_activity(network, mosaics())["body.bottom.0"]
     assert float(share[63]) > 0.1 and float(share[:63].max()) == 0
 
 
 def test_engines_run_pruned_networks() -> None:
     """Each stage and the receptive radius know which blocks are left: tiles of eager, small ones, fit together."""
-    slim = prune(silence(untrained(CONFIG), SILENT))
+    slim = prune(kill(untrained(CONFIG), DEAD))
     assert slim.config.receptive_radius < CONFIG.receptive_radius
     mosaic = torch.rand(1, 160, 192, generator=torch.Generator().manual_seed(3))
     whole = restore_image(slim, mosaic, tile=4096)
@@ -135,7 +135,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_command_writes_a_weight_file_that_says_what_it_is(store: Path) -> None:
-    network = silence(untrained(CONFIG), {"body.bottom.0": 40})
+    network = kill(untrained(CONFIG), {"body.bottom.0": 40})
     recipe = {"noise": {"domain": "srgb"}}
     card = weights.Card(CONFIG, recipe=recipe, results={"kodak": 1.0}, notes={"licences": "{}"})
     weights.save(network, store / "wide.safetensors", card)
@@ -166,6 +166,6 @@ def test_what_cannot_be_pruned_is_said_and_nothing_written(store: Path) -> None:
         pruning.prune_file(store / "paper.safetensors", target, plan, root=store, patches=8)
     weights.save(untrained(CONFIG), store / "wide.safetensors", weights.Card(CONFIG))
     raw = replace(plan, noise=replace(plan.noise, domain="raw"))
-    with pytest.raises(ValueError, match="domain 'srgb'"):
+    with pytest.raises(ValueError, match="domain 'srgb', the recipe is for 'raw'"):
         pruning.prune_file(store / "wide.safetensors", target, raw, root=store, patches=8)
     assert not target.exists()

@@ -1,10 +1,13 @@
 """Recipes: those of the project are valid, changes reach them, mistakes are named."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from debayes.training.recipe import read_recipe
+from debayes.network import weights
+from debayes.training.recipe import Loss, Noise, read_recipe, stored_noise, stored_recipe
 
 RECIPES = sorted((Path(__file__).parent.parent.parent / "recipes").glob("*.toml"))
 
@@ -47,7 +50,7 @@ def test_mistakes_in_changes(change: str, sentence: str) -> None:
     [
         (
             "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1",
-            "unknown key 'lr'; there are rate, muon, centre",
+            "unknown key 'lr'; the keys are rate, muon, centralise_every",
         ),
         ("[data]\ntrain = ['x']\n[model]\nx = 1", "unknown key 'model'"),
         ("[optimizer]\nsteps = 1", r"a recipe needs a table \[data\]"),
@@ -68,11 +71,16 @@ def test_mistakes_in_changes(change: str, sentence: str) -> None:
             "needs an optimizer.rate above 0",
         ),
         ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the stride"),
-        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'", '"elbo", "mse" or "l1"'),
+        ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the network's stride, 8"),
+        (
+            "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'",
+            'loss.kind must be "elbo", "mse" or "l1", not',
+        ),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nby_patch = true", "by_patch needs a loss.gain"),
-        ("[data\n", "recipe.toml"),
-        ("data = 5", "data is a table, not 5"),
+        ("[data\n", "recipe.toml is not valid TOML"),
+        ("[data]\nval = 'x'\n[optimizer]\nsteps = 1", "recipe.toml, data: the key 'train' is missing"),
+        ("[data]\ntrain = ['x']\nhold = 5\n[optimizer]\nsteps = 1", "unknown key 'hold'; the keys are train"),
+        ("data = 5", "data must be a table, not 5"),
         ("[data]\ntrain = 'x'\n[optimizer]\nsteps = 1", "train must be of type list, not 'x'"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 2.5", "steps must be of type int, not 2.5"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nbatch = 0", "batch must be 1 or more, not 0"),
@@ -86,3 +94,29 @@ def test_mistakes_in_recipes(tmp_path: Path, text: str, sentence: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=sentence):
         read_recipe(path)
+
+
+@pytest.mark.parametrize("model", weights.shipped())
+def test_recipes_in_shipped_weights_load(model: str) -> None:
+    """With the names and keys of the version that trained them; their network is that of the file."""
+    card = weights.read_card(model)
+    recipe = stored_recipe(card.recipe, model)
+    assert recipe.noise == stored_noise(card.recipe, model)
+    assert recipe.noise.domain == card.domain and recipe.network.widths == card.config.widths
+    assert recipe.loss.error_limit == card.recipe["loss"]["bend"]
+
+
+def test_stored_recipes_have_old_names_and_defaults() -> None:
+    """Renamed keys are read by both names, missing ones have their defaults; unknown ones are errors."""
+    table = {
+        "data": {"train": ["x"], "hold": 7, "stay": 8},
+        "loss": {"bend": 0.3},
+        "optimizer": {"steps": 1, "centre": 9},
+    }
+    recipe = stored_recipe(table, "file")
+    assert (recipe.data.tiles_on_device, recipe.data.steps_per_block) == (7, 8)
+    assert recipe.loss == Loss(error_limit=0.3) and recipe.optimizer.centralise_every == 9
+    assert stored_recipe(json.loads(json.dumps(asdict(recipe))), "file") == recipe
+    assert stored_noise({}, "file") == Noise()
+    with pytest.raises(ValueError, match="file, loss: unknown key 'new'"):
+        stored_recipe(table | {"loss": {"new": 1}}, "file")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from debayes.cli import info, models, pictures, research
+from debayes.cli import models, pictures, research
 from debayes.cli.options import Debug, Verbose, common_options
 from debayes.system import errors, log, malloc
 
@@ -85,7 +85,7 @@ PICTURES, RESEARCH, MODELS = "Pictures", "Research and training", "Models"
 COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
     (PICTURES, pictures.develop, _Command),
     (PICTURES, pictures.restore, _Command),
-    (PICTURES, info.info, _Command),
+    (PICTURES, models.info, _Command),
     (PICTURES, pictures.simulate, _Command),
     (PICTURES, pictures.demo, _Command),
     (MODELS, models.export, _Command),

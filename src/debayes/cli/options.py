@@ -126,15 +126,9 @@ def make_folder(path: Path) -> None:
 
 
 def find_device(name: str) -> str:
-    import torch
+    from debayes.network.device import find_device as find
 
-    usable = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
-    if name == "auto":
-        log.log.info("device: %s, of %s", usable[-1], ", ".join(usable))
-        return usable[-1]
-    if name not in usable:
-        raise DebayesError(f"the device {name!r} is not on this machine: there is auto, {', '.join(usable)}")
-    return name
+    return str(find(name))
 
 
 def load_network(model: str, device: str) -> "Network":

@@ -226,7 +226,8 @@ def restore(
         typer.Option(help="Bits per sample: 8, 16, or 32 for float.", show_default="16; 8 for JPEG, 32 for NPY"),
     ] = None,
     maps: Annotated[
-        bool, typer.Option("--maps/--no-maps", help="Also write OUTPUT.noise.tiff and OUTPUT.doubt.tiff.")
+        bool,
+        typer.Option("--maps/--no-maps", help="Also write maps of noise and of doubt, as 16-bit TIFF and as PNG."),
     ] = False,
     tile: Tile = None,
     device: Device = "auto",

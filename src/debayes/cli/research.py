@@ -12,8 +12,7 @@ from debayes.system.errors import DebayesError
 if TYPE_CHECKING:
     from debayes.engine import Engine
     from debayes.evaluation.baselines import Baseline
-    from debayes.evaluation.msr import Pair
-    from debayes.evaluation.msr import Score as MsrScore
+    from debayes.evaluation.msr import Pair, PairScore
     from debayes.evaluation.protocol import Score
 
     Methods: TypeAlias = dict[str, tuple[Engine | Baseline, bool]]
@@ -24,7 +23,7 @@ def evaluate(
     data: Annotated[
         list[str],
         typer.Option(help="Folders of pictures or of the MSR set, or their names under $DEBAYES_DATA/bench."),
-    ],
+    ] = [],  # noqa: B006 - typer copies it
     model: Annotated[list[str], typer.Option("--model", "-m", help="Shipped names or weight files.")] = ["wild-s"],  # noqa: B006 - typer copies it
     baseline: Annotated[
         list[str],
@@ -42,6 +41,10 @@ def evaluate(
         bool,
         typer.Option("--doubt", help="Also score each model's doubt; docs/doubt.md explains the measures."),
     ] = False,
+    plain_colors: Annotated[
+        bool,
+        typer.Option("--plain-colors", help="Also noise left on plain colours, its level differing by colour."),
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     engine: EngineName = "eager",
@@ -55,27 +58,36 @@ def evaluate(
     in sRGB, and --sigma is not used for it.
     """
     from debayes.evaluation import baselines, msr, reports
+    from debayes.evaluation.plain_colors import evaluate_plain_colors
     from debayes.imaging import cfa
     from debayes.system import files
 
+    if not data and not plain_colors:
+        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or both")
     for path in (json_, csv):
         if path is not None:
             files.check_target(path)
     if json_ is not None and json_ == csv:
         raise DebayesError(f"{json_} cannot hold both the JSON and the CSV: give two files")
     levels = list(dict.fromkeys(sigma))
-    patterns = [cfa.check_pattern(name.upper()) for name in pattern]
+    patterns: list[str] = [cfa.check_pattern(name) for name in pattern]
     folders, pairs = _find_pictures(data, limit)
-    methods: Methods = {name: (baselines.find(name), False) for name in baseline}
+    methods: Methods = {name: (baselines.find_baseline(name), False) for name in baseline}
     if pairs:
-        msr.check(baseline, patterns)
+        msr.check_request(baseline, patterns)
     methods |= _networks(model, device, engine, ensemble)
     scores = _score(methods, folders, patterns, levels, doubt)
     msr_scores = _score_msr(methods, pairs)
+    residuals = {
+        name: evaluate_plain_colors(method, ensemble=eightfold)
+        for name, (method, eightfold) in methods.items()
+        if plain_colors
+    }
     whole = limit is None
     tables = [reports.markdown(scores, levels, compare=whole)] if scores else []
     tables += [reports.doubt_markdown(scores, levels)] if scores and doubt else []
     tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
+    tables += [reports.plain_colors_markdown(residuals)] if residuals else []
     typer.echo("\n\n".join(tables))
     if not whole:
         typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
@@ -84,6 +96,8 @@ def evaluate(
     if msr_scores:
         records["msr"] = reports.msr_records(msr_scores)
         rows = rows + records["msr"]["pictures"]
+    if residuals:
+        records["plain_colors"] = reports.plain_colors_records(residuals)
     if json_ is not None:
         files.write_text(json_, files.to_json(records, indent=2))
     if csv is not None:
@@ -142,7 +156,7 @@ def _score(
     return scores
 
 
-def _score_msr(methods: "Methods", sets: dict[str, list["Pair"]]) -> dict[tuple[str, str], list["MsrScore"]]:
+def _score_msr(methods: "Methods", sets: dict[str, list["Pair"]]) -> dict[tuple[str, str], list["PairScore"]]:
     """The scores of every method on sets of pairs."""
     from debayes.cli.terminal import progress_bar
     from debayes.evaluation import msr
@@ -151,7 +165,7 @@ def _score_msr(methods: "Methods", sets: dict[str, list["Pair"]]) -> dict[tuple[
     for name, (method, ensemble) in methods.items():
         for folder, pairs in sets.items():
             with progress_bar(f"{name} on {folder}") as progress:
-                scores[name, folder] = msr.evaluate(method, pairs, ensemble=ensemble, progress=progress)
+                scores[name, folder] = msr.evaluate_pairs(method, pairs, ensemble=ensemble, progress=progress)
     return scores
 
 
@@ -182,7 +196,7 @@ def reproduce(
     from debayes.cli.terminal import progress_bar
     from debayes.reproduction import experiments
 
-    names = experiments.check(name, model)
+    names = experiments.check_request(name, model)
     if data is not None and not data.is_dir():
         raise DebayesError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
     place = find_device(device)
@@ -228,18 +242,18 @@ def train(
     plan = read_recipe(recipe, set_)
     folder = run or Path("runs") / recipe.stem
     with (
-        join(find_device(device)) as team,
+        join(find_device(device)) as processes,
         watch_training(folder, recipe.stem, tensorboard) as report,
         catch_interrupt() as stop,
     ):
         written = run_training(
-            plan, folder, root=data, team=team, resume=resume, every=every, stop=stop, report=report
+            plan, folder, root=data, processes=processes, resume=resume, every=every, stop=stop, report=report
         )
         stopped = stop()
-    if team.leads and stopped:
-        typer.echo(f"stopped and saved: go on with --resume ({folder})", err=True)
+    if processes.is_main and stopped:
+        typer.echo(f"stopped and saved: continue with --resume ({folder})", err=True)
         raise typer.Exit(130)
-    if team.leads:
+    if processes.is_main:
         typer.echo(written)
 
 
@@ -266,21 +280,12 @@ def tiles(
     """Cut pictures into training tiles and keep those that are hardest to demosaick."""
     from debayes.cli.terminal import progress_bar
     from debayes.formats import pictures as picture_files
-    from debayes.training.tiles import make
+    from debayes.training.store_writer import Selection, make_store
 
     paths = [found for path in pictures for found in (picture_files.find(path) if path.is_dir() else [path])]
     with progress_bar("cutting tiles") as progress:
-        answer = make(
-            paths,
-            output,
-            size=size,
-            downscale=downscale,
-            count=count,
-            hard=hard,
-            quality=quality,
-            licence=licence,
-            progress=progress,
-        )
+        selection = Selection(size=size, downscale=downscale, count=count, hard=hard, quality=quality)
+        answer = make_store(paths, output, selection=selection, licence=licence, progress=progress)
     small = f"; {answer['small']} were too small" if answer["small"] else ""
     show(answer, json_, f"{output}  {answer['tiles']} tiles of {answer['pictures']} pictures{small}")
 
@@ -296,7 +301,7 @@ def runs(
     """Compare training runs: a table of their progress, and a plot of their curves."""
     from debayes.training import curves
 
-    histories = curves.read(folder)
+    histories = curves.read_logs(folder)
     target = output or folder / "curves.png"
     curves.plot(histories, target)
     width = max(len(name) for name in histories)

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from debayes.system.errors import DebayesError
 
 if TYPE_CHECKING:
-    from debayes.training.loop import Progress
+    from debayes.training.progress import Progress
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def watch_training(folder: Path, name: str, tensorboard: bool) -> Iterator[Calla
                     from torch.utils.tensorboard import SummaryWriter
 
                     writer = SummaryWriter(str(folder))
-                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr", "silent"):
+                for key in ("loss", "rate", "steps_per_second", "memory", "val_psnr", "dead_channels"):
                     if (value := getattr(at, key)) is not None:
                         writer.add_scalar(key, value, at.step)
 

@@ -1,31 +1,33 @@
-"""Developing many raw files: which goes where, what is skipped, and how one bad file stops nobody."""
+"""Developing many raw files: where pictures go, what is skipped; a failing file does not stop the batch."""
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import pickle
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from threading import Thread
-from time import sleep
 from typing import Any
 
-from debayes.darkroom import file
+import torch
+
+from debayes.darkroom import file, workers
 from debayes.darkroom.file import Settings
 from debayes.engine import Engine, prepare
 from debayes.formats import raw
 from debayes.network import weights
-from debayes.system import cores, errors
+from debayes.system import cores
+from debayes.system.errors import DebayesError, is_bug, one_line
+from debayes.system.log import log
 
-# What the name of a developed file ends with, before its ending: a folder can be developed twice.
+# The last part of a developed file's name: it tells developed DNGs from raws.
 MARK = "-debayes"
 
-# Megapixels of a file that has not been read yet.
-USUAL = 24.0
+# The megapixels assumed of a file that has not been read yet.
+TYPICAL_MEGAPIXELS = 24.0
 
 
 @dataclass(frozen=True)
@@ -38,64 +40,71 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job."""
+    """The result of a job: developed, skipped or failed."""
 
     job: Job
     answer: dict[str, Any] | None = None
-    """What `file.develop_file` said; nothing if it was skipped or failed."""
+    """What `file.develop_file` answers; nothing if the file was skipped or failed."""
     error: str = ""
-    """Why it failed, in one sentence with the file's name."""
+    """Why it failed, in one line with the file's name."""
     bug: Exception | None = None
-    """The error itself, if it is a bug."""
+    """The error itself if it is a bug of debayes: raise it when the batch is done."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the file could not be developed."""
+        return bool(self.error)
 
     @property
     def skipped(self) -> bool:
-        """Whether its picture had been there before."""
+        """Whether the picture existed already."""
         return self.answer is None and not self.error
 
 
 def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]:
     """The jobs of files and folders: NAME-debayes.dng beside the raw, or below `output` as in the folder given.
 
-    Two raws of one name get their own ending into the picture's: a-nef-debayes.dng and a-dng-debayes.dng. If two of
-    several folders have raws of the same name, the pictures of each go below `output` in a folder of its name. What
-    was developed before is no raw, and is left out of folders. A folder without raws, among others, is a job that
-    will fail.
+    Of two raws with one name the ending is part of the picture's name: a-nef-debayes.dng and a-dng-debayes.dng. If
+    several folders hold raws of the same name, each gets a folder of its own below `output`. DNGs that debayes has
+    developed are skipped. If one of several folders holds no raws, its job will fail.
     """
-    inside = {source: raw.find(source) if source.is_dir() else [] for source in sources}
-    for source, found in inside.items():
-        if source.is_dir() and not found and len(sources) == 1:
-            raise ValueError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
-    jobs = _jobs(inside, output, ending, apart=False)
+    raws_inside = {source: raw.find(source) if source.is_dir() else [] for source in sources}
+    for source, raws in raws_inside.items():
+        if source.is_dir() and not raws and len(sources) == 1:
+            raise DebayesError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
+    jobs = _jobs(raws_inside, output, ending, apart=False)
     if not jobs:
-        raise ValueError(f"{', '.join(map(str, sources))}: there is nothing but what was developed before")
+        raise DebayesError(
+            f"{', '.join(map(str, sources))} holds DNGs by debayes only: give the camera's own files"
+        )
     if output is not None and _clash(jobs):
-        jobs = _jobs(inside, output, ending, apart=True)
+        jobs = _jobs(raws_inside, output, ending, apart=True)
     if clash := _clash(jobs):
         first, second = clash
-        raise ValueError(
+        raise DebayesError(
             f"{first.source} and {second.source} would be written to the same file, {first.target}: "
             "give them different folders"
         )
     return jobs
 
 
-def _jobs(inside: dict[Path, list[Path]], output: Path | None, ending: str, *, apart: bool) -> list[Job]:
-    """The jobs of what was found inside of each source; with `apart`, each folder below `output` by itself."""
+def _jobs(raws_inside: dict[Path, list[Path]], output: Path | None, ending: str, *, apart: bool) -> list[Job]:
+    """The jobs of the raws inside each source; with `apart`, each source has a folder of its name in `output`."""
     places: dict[Path, Path] = {}
-    for source, found in inside.items():
+    for source, raws in raws_inside.items():
         below = output / source.resolve().name if output is not None and apart else output
-        for path in found:
+        for path in raws:
             if not path.stem.endswith(MARK):
                 places[path] = path.parent if below is None else below / path.parent.relative_to(source)
-        if not found:
+        if not raws:
             places[source] = source.parent if output is None else output
     names = [(folder, path.stem) for path, folder in places.items()]
-    endings = [(folder, path.stem, path.suffix.lower()) for path, folder in places.items()]
+    full_names = [(folder, path.stem, path.suffix.lower()) for path, folder in places.items()]
+    same_name, same_full_name = Counter(names), Counter(full_names)
     jobs = []
-    for (path, folder), name, full in zip(places.items(), names, endings, strict=True):
-        own = f"-{path.suffix[1:].lower()}" if names.count(name) > endings.count(full) else ""
-        jobs.append(Job(path, folder / f"{path.stem}{own}{MARK}{ending}"))
+    for (path, folder), name, full in zip(places.items(), names, full_names, strict=True):
+        ending_too = f"-{path.suffix[1:].lower()}" if same_name[name] > same_full_name[full] else ""
+        jobs.append(Job(path, folder / f"{path.stem}{ending_too}{MARK}{ending}"))
     return jobs
 
 
@@ -120,167 +129,188 @@ def run(
     overwrite: bool = False,
     progress: Callable[[Job, float], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Develop the files, and say of each what became of it, as they are done.
+    """Develop the files; their outcomes come back as they are done.
 
-    Pictures that are there are kept unless they are to be overwritten; maps that they lack are made. While a GPU
-    restores a picture, the next raw is read and the last picture written. With several processes, each has its
-    share of the cores, and progress is told of whole files only. A folder is left for pictures alone.
+    Pictures that exist are kept unless they are to be overwritten; maps that they lack are made. While a GPU
+    restores a picture, the next raw is read and the last picture is encoded and saved. With several processes, each
+    has its share of the cores, and progress is reported for whole files only. Folders are made as they are needed.
     """
     settings = replace(settings, keep=not overwrite)
     todo = []
     for job in jobs:
         if file.is_done(job.target, settings) and not overwrite:
+            log.info("%s is skipped: %s exists", job.source, job.target)
             yield Outcome(job)
         else:
             todo.append(job)
     folders = {path for job in todo for path in job.target.parents if not path.exists()}
     try:
         if processes > 1 and len(todo) > 1:
-            yield from _run_apart(todo, model, settings, device, engine, processes)
+            yield from _run_in_workers(todo, model, settings, device, engine, processes)
         elif todo:
-            network = prepare(weights.load(model, device=device), engine, megapixels=USUAL * len(todo))
-            yield from _run_here(todo, network, settings, progress)
+            network = prepare(weights.load(model, device=device), engine, megapixels=TYPICAL_MEGAPIXELS * len(todo))
+            log.info("%s runs on %s with the engine %s", model, device, network.name)
+            yield from run_here(todo, network, settings, progress)
     finally:
         for folder in sorted(folders, reverse=True):  # those below first
-            with suppress(OSError):  # there are pictures in it
+            with suppress(OSError):  # it is not empty
                 folder.rmdir()
 
 
-def _run_here(
+def run_here(
     jobs: Sequence[Job],
     network: Engine,
     settings: Settings,
-    progress: Callable[[Job, float], None] | None,
+    progress: Callable[[Job, float], None] | None = None,
+    *,
+    overlap: bool | None = None,
 ) -> Iterator[Outcome]:
-    """Read, restore, write and store one file each at the same time: memory is bounded, however many come.
+    """Develop the files in this process, the steps of `file.process` in several threads.
 
-    On a CPU a network takes all cores, each of them waits for the slowest, and what runs beside it costs it twice
-    its own time: there the next file is read and the last one written, by all cores, between two restorations. What
-    is left for the disk to do then costs nothing.
+    At most one file is read, one restored, one encoded and one saved at the same time, which bounds memory.
+
+    With `overlap`, the default on a GPU, all four run at the same time; all but restoring have one core each, so
+    that the thread that feeds the GPU does not wait for one. On a CPU a network uses all cores, and anything that
+    runs beside it costs twice its own time: the next file is read and the last one encoded between two
+    restorations, with all cores. Saving runs beside the network: it only waits for the disk.
     """
-    alone = network.device.type == "cpu"
-    one = partial(ThreadPoolExecutor, 1)
-    with one() as disk, one() as writer, one(initializer=_be_one) as reader:
-        store = partial(file.store, directly=alone)
-        reading = reader.submit(_attempt, jobs[0], lambda: _read(jobs[0], settings))
-        writing: Future[Future[Outcome]] | None = None
-        for job, following in zip_longest(jobs, jobs[1:]):
-            negative = reading.result()
-            if following is not None and not alone:
-                reading = reader.submit(_attempt, following, partial(_read, following, settings))
-            report = None if progress is None else partial(progress, job)
-            if isinstance(negative, file.Negative):
-                found = _attempt(job, partial(file.develop, network, negative, settings, progress=report))
-            else:
-                found = negative
-            del negative
-            if writing is not None:
-                yield writing.result().result()
-            writing = writer.submit(_write, job, found, settings, disk, store)
-            del found
-            if alone:
+    overlap = network.device.type != "cpu" if overlap is None else overlap
+    runs = [_Run(job, _steps(job, network, settings, progress, direct=not overlap)) for job in jobs]
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as encoder, ThreadPoolExecutor(1) as saver:
+        if overlap:
+            limit_to_one_core(reader, encoder, saver)
+        reading = reader.submit(runs[0].advance)
+        saving: Future[Outcome] | None = None
+        for run, following in zip_longest(runs, runs[1:]):
+            reading.result()
+            if following is not None and overlap:
+                reading = reader.submit(following.advance)
+            run.advance()
+            if saving is not None:
+                yield saving.result()
+            encoding = encoder.submit(run.advance)
+            saving = saver.submit(_save, run, encoding)
+            if not overlap:
                 if following is not None:
-                    reading = reader.submit(_attempt, following, partial(_read, following, settings))
-                wait([writing])
-        if writing is not None:
-            yield writing.result().result()
+                    reading = reader.submit(following.advance)
+                encoding.result()
+        if saving is not None:
+            yield saving.result()
 
 
-def _be_one() -> None:
-    """Leave the cores to the network: this thread takes one."""
-    import torch
+@dataclass
+class _Run:
+    """A file on its way through the steps of `file.process`."""
 
-    torch.set_num_threads(1)
+    job: Job
+    steps: Generator[None, None, dict[str, Any]]
+    outcome: Outcome | None = None
+
+    def advance(self) -> None:
+        """Go on to the next stop of the steps, unless the file has failed. No other place catches its errors."""
+        if self.outcome is not None:
+            return
+        try:
+            next(self.steps)
+        except StopIteration as end:
+            self.outcome = Outcome(self.job, end.value)
+        except Exception as error:
+            self.outcome = _failure(self.job, error)
 
 
-def _attempt(job: Job, step: Callable[[], Any]) -> Any:
-    """What a step gives, or the outcome that says why it failed."""
-    try:
-        return step()
-    except Exception as error:
-        bug = errors.is_bug(error)
-        words = f"{type(error).__name__}: {error}" if bug else errors.one_line(error)
-        words = words if str(job.source) in words else f"{job.source}: {words}"
-        return Outcome(job, error=words, bug=error if bug else None)
-
-
-def _read(job: Job, settings: Settings) -> file.Negative:
+def _steps(
+    job: Job,
+    network: Engine,
+    settings: Settings,
+    progress: Callable[[Job, float], None] | None,
+    *,
+    direct: bool,
+) -> Generator[None, None, dict[str, Any]]:
+    """The steps of a job."""
     job.target.parent.mkdir(parents=True, exist_ok=True)
-    return file.read(job.source, job.target, settings)
+    report = None if progress is None else partial(progress, job)
+    return (yield from file.process(network, job.source, job.target, settings, direct=direct, progress=report))
 
 
-def _write(
-    job: Job, found: Any, settings: Settings, disk: ThreadPoolExecutor, store: Callable[[Any], Any]
-) -> Future[Outcome]:
-    """Write what was developed, and have the disk store it; an outcome is one already."""
-    if not isinstance(found, Outcome):
-        found = _attempt(job, partial(file.write, found, settings))
-    return disk.submit(_store, job, found, store)
+def _save(run: _Run, encoding: Future[None]) -> Outcome:
+    """The outcome of a file, once it is encoded and saved."""
+    encoding.result()
+    run.advance()
+    assert run.outcome is not None, "file.process has one stop more than the batch knows of"
+    return run.outcome
 
 
-def _store(job: Job, found: Any, store: Callable[[Any], Any]) -> Outcome:
-    """Store what was written."""
-    if isinstance(found, Outcome):
-        return found
-    answer = _attempt(job, partial(store, found))
-    return answer if isinstance(answer, Outcome) else Outcome(job, answer)
+def _failure(job: Job, error: Exception) -> Outcome:
+    """The outcome of a file that failed: by its own fault, for lack of memory, or by a bug of debayes."""
+    if not is_bug(error):
+        line = one_line(error)
+        return Outcome(job, error=line if str(job.source) in line else f"{job.source}: {line}")
+    traceback.clear_frames(error.__traceback__)  # they hold the picture
+    line = " ".join(f"{type(error).__name__}: {error}".split())
+    return Outcome(job, error=f"{job.source}: failed by a bug of debayes ({line})", bug=error)
 
 
-# What a process of its own keeps from one file to the next.
-_own: dict[str, Engine] = {}
+def limit_to_one_core(*executors: Executor) -> None:
+    """Let PyTorch use one core in the threads of these executors, which have one thread each, and in no others.
+
+    `torch.set_num_threads` is for the thread that calls it, and for all threads that use PyTorch for the first time
+    later: for them it is put back.
+    """
+
+    def limit() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # its first use in this thread: from now on the thread has its own number
+
+    before = torch.get_num_threads()
+    try:
+        for executor in executors:
+            executor.submit(limit).result()
+    finally:
+        torch.set_num_threads(before)
 
 
-def leave_with_parent() -> None:
-    """End this process when the one that started it is gone, killed perhaps: nobody else would."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            sleep(1)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
-
-
-def _prepare(model: str | Path, device: str, engine: str, threads: int) -> None:
-    import torch
-
-    leave_with_parent()
-    cores.limit(threads)
-    torch.set_num_threads(threads)
-    _own["network"] = prepare(weights.load(model, device=device), engine)
-
-
-def _develop_apart(job: Job, settings: Settings) -> Outcome:
-    (outcome,) = _run_here([job], _own["network"], settings, None)
-    return outcome
-
-
-def _run_apart(
+def _run_in_workers(
     jobs: Sequence[Job], model: str | Path, settings: Settings, device: str, engine: str, processes: int
 ) -> Iterator[Outcome]:
-    """The jobs in processes of their own. One that dies takes its pool along: what is left is tried one by one."""
+    """Develop the files in several processes, each with its share of the cores."""
     threads = max(1, cores.count() // processes)
-    left = list(jobs)
+    log.info("%d processes with %d threads each", processes, threads)
+    make = partial(_prepare_worker, model, settings, device, engine, threads)
+    for job, result in workers.run(make, jobs, processes=processes, threads=threads):
+        if isinstance(result, workers.Died):
+            yield Outcome(job, error=f"{job.source}: {result}")
+        else:
+            yield result
 
-    def pool(size: int) -> ProcessPoolExecutor:
-        # spawned, not forked: LibRaw's own threads do not survive a fork
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(size, context, _prepare, (model, device, engine, threads))
 
+def _prepare_worker(
+    model: str | Path, settings: Settings, device: str, engine: str, threads: int
+) -> Callable[[Job], Outcome]:
+    """The function that develops one file in a worker process; an error of the model is one of every file."""
+    torch.set_num_threads(threads)
     try:
-        with pool(min(processes, len(left))) as workers:
-            waiting: set[Future[Outcome]] = {workers.submit(_develop_apart, job, settings) for job in jobs}
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    outcome = future.result()
-                    left.remove(outcome.job)
-                    yield outcome
-    except BrokenProcessPool:
-        for job in left:
-            try:
-                with pool(1) as worker:
-                    yield worker.submit(_develop_apart, job, settings).result()
-            except BrokenProcessPool:
-                yield Outcome(job, error=f"{job.source}: its decoding crashed; the file is damaged")
+        network = prepare(weights.load(model, device=device), engine)
+    except Exception as error:
+        return partial(_fail_in_worker, error)
+    return partial(_develop_in_worker, network, settings)
+
+
+def _develop_in_worker(network: Engine, settings: Settings, job: Job) -> Outcome:
+    (outcome,) = run_here([job], network, settings)
+    return replace(outcome, bug=outcome.bug and _portable(outcome.bug))
+
+
+def _fail_in_worker(error: Exception, job: Job) -> Outcome:
+    outcome = _failure(job, error)
+    return replace(outcome, bug=outcome.bug and _portable(outcome.bug))
+
+
+def _portable(error: Exception) -> Exception:
+    """An exception that can be sent to another process, with its traceback as a note."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        copy: Exception = pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever an exception's own class makes of pickling
+        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.add_note(f"in a worker process:\n{text}")
+    return copy

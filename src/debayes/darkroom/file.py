@@ -1,33 +1,27 @@
-"""Developing raw files: one shot into a linear DNG, or a rendered picture, with maps beside it.
+"""Developing one raw file in five steps: read, estimate, restore, encode, save.
 
-What is kept of a picture is what goes into its file, so that memory stays near 20 bytes a pixel beside the tile.
+The result is a linear DNG or a rendered TIFF, PNG or JPEG, with maps beside it if they are asked for. While a
+picture is developed it is kept in the precision of its file: about 20 bytes a pixel beside the tile.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, UInt16
-from torch import Tensor
+from jaxtyping import UInt16
+from numpy import ndarray
+from numpy.typing import NDArray
 
-from debayes.darkroom.brightness import Balance
+from debayes.darkroom import loop, rendering
+from debayes.darkroom.canvas import CountCanvas
 from debayes.darkroom.counts import read_shot
-from debayes.darkroom.loop import (
-    Progress,
-    check_strength,
-    develop_tiles,
-    encoded_variance,
-    enter,
-    fade_grain,
-    noise_of,
-    photosites,
-    strips,
-    unclipped,
-)
-from debayes.engine import Engine, prepare
+from debayes.darkroom.domain import RawSource, noise_of
+from debayes.darkroom.loop import Progress, check_strength
+from debayes.engine import Engine, selection
 from debayes.formats import dng, maps, metadata, pictures
+from debayes.formats import icc as icc_profiles
 from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color
@@ -35,25 +29,23 @@ from debayes.imaging.noise_profile import Profile
 from debayes.network import weights
 from debayes.network.network import Network
 from debayes.restoration import adaptation
-from debayes.restoration.tiling import measure
 from debayes.system import files
-from debayes.system.memory_file import Draft
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
+from debayes.system.memory_file import MemoryFile
 
 # What a developed picture can be written as, and its ending.
 FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 
-# The longer side of the preview inside a DNG.
-PREVIEW = 1024
+# All endings a developed picture may have.
+ENDINGS = (".dng", ".tiff", ".tif", ".png", ".jpg", ".jpeg")
 
-# A picture cannot be made brighter or darker by more stops than this.
+# The largest exposure correction, in stops up or down.
 MOST_STOPS = 10
 
-# The variance of the grain that is left in plain areas, in units of that of the noise. On grey cards 0.017 was
+# The variance of the grain that remains in plain areas, in units of that of the noise. On grey cards 0.017 was
 # measured at ISO 400, 0.002 at 3200 and 0.001 at 25600. (Doubt is more: noise may have hidden some texture.)
-LEFT = 0.01
-
-# The count of black while a picture is put together: some of it is below.
-BLACK = 2048
+REMAINING = 0.01
 
 
 @dataclass(frozen=True)
@@ -65,9 +57,9 @@ class Settings:
     adapt: int = 0
     """The most steps of `adaptation.adapt`."""
     strength: float = 1.0
-    """The share of the noise that goes."""
+    """The share of the noise that is removed."""
     with_maps: bool = False
-    """Write noise and doubt beside the picture, as 16-bit TIFF and as pictures to look at."""
+    """Write noise and doubt beside the picture, as 16-bit TIFF and as plots."""
     tile: int | None = None
     """The side of a tile."""
     black: float | None = None
@@ -79,203 +71,237 @@ class Settings:
     exposure: float = 0.0
     """Stops brighter, of a rendered picture."""
     space: str = "srgb"
-    """The colours of a rendered picture."""
+    """The colour space of a rendered picture."""
     quality: int = 95
-    """Of a JPEG."""
+    """The quality of a JPEG, from 1 to 99."""
     keep: bool = False
-    """Leave a picture that is there as it is, and write its maps alone."""
+    """Do not write a picture that exists; its maps are written alone."""
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
         if not abs(self.exposure) <= MOST_STOPS:
-            raise ValueError(f"an exposure is at most {MOST_STOPS} stops up or down, not {self.exposure:g}")
+            raise DebayesError(f"an exposure is at most {MOST_STOPS} stops up or down, not {self.exposure:g}")
+        if self.space not in color.SPACES:
+            raise DebayesError(f"the colour space is one of {', '.join(color.SPACES)}, not {self.space!r}")
+        if not 1 <= self.quality <= 99:
+            raise DebayesError(f"the quality of a JPEG is from 1 to 99, not {self.quality}")
+        if self.adapt < 0:
+            raise DebayesError(f"adapting takes 0 or more steps, not {self.adapt}")
+        if self.tile is not None and self.tile < 1:
+            raise DebayesError(f"the side of a tile is 1 or more photosites, not {self.tile}")
+        if self.pattern is not None:
+            cfa.check_pattern(self.pattern)
 
 
 @dataclass(frozen=True)
-class Negative:
+class LoadedRaw:
     """A raw that has been read, and where its picture goes."""
 
     source: Path
     target: Path
     raw: Raw
-    profile: Profile
-    """Its noise, stored in it or estimated."""
 
 
 @dataclass(frozen=True)
-class Print:
-    """A developed picture that waits to be written."""
+class DevelopedFile:
+    """A developed picture that is not encoded yet."""
 
-    negative: Negative
-    counts: Any
-    """Linear camera colours (h, w, 3), 16 bit."""
-    levels: dict[str, Any]
+    loaded: LoadedRaw
+    profile: Profile
+    """The noise of the raw."""
+    counts: UInt16[ndarray, "h w 3"]
+    """Linear camera colours before white balance."""
+    maps: dict[str, NDArray[Any]]
     """Maps by their kind, if they were asked for."""
-    left: Profile
-    """The noise that is left."""
+    remaining: Profile
+    """The noise of the picture."""
     adapted: adaptation.Adapted | None
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """A picture whose files are written, but for a DNG that is still in memory."""
+class EncodedFile:
+    """A developed picture and its maps as files in memory."""
 
-    target: Path
-    draft: Draft | None
+    files: tuple[tuple[Path, MemoryFile], ...]
+    """Each with its path, the picture last: where it exists, its maps do."""
+    source: Path
+    header: Raw | None
+    """The raw without its photosites, if exiftool has to copy metadata from the source."""
     answer: dict[str, Any]
     """What was done."""
 
 
 def develop_file(
     network: Network | Engine,
-    source: Path,
-    target: Path,
+    source: str | Path,
+    target: str | Path,
     settings: Settings = Settings(),  # noqa: B008 - it cannot be changed
     *,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG, and say what was done."""
-    return store(write(develop(network, read(source, target, settings), settings, progress=progress), settings))
+    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG; what was done comes back."""
+    steps = process(network, Path(source), Path(target), settings, progress=progress)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: dict[str, Any] = end.value
+            return answer
+
+
+def process(
+    network: Network | Engine,
+    source: Path,
+    target: Path,
+    settings: Settings,
+    *,
+    direct: bool = False,
+    progress: Progress | None = None,
+) -> Generator[None, None, dict[str, Any]]:
+    """The five steps of one file; what was done is returned.
+
+    It stops three times: after reading and estimating, after restoring, after encoding. What drives it may do each
+    part in another thread, while other files are in other parts. `direct` is for `save`.
+    """
+    loaded = read(source, target, settings)
+    profile = estimate(loaded)
+    yield
+    developed = restore(network, loaded, profile, settings, progress=progress)
+    del loaded
+    yield
+    encoded = encode(developed, settings)
+    del developed
+    yield
+    return save(encoded, direct=direct)
 
 
 def is_done(target: Path, settings: Settings) -> bool:
-    """Whether a picture is there, and its maps if they are asked for. How it was made is not looked at."""
+    """Whether a picture exists, and its maps if they are asked for, however they were made."""
     beside = [path for kind in maps.KINDS for path in maps.places(target, kind)] if settings.with_maps else []
     return all(path.exists() for path in (target, *beside))
 
 
-def read(source: Path, target: Path, settings: Settings) -> Negative:
-    """The first of the four steps of `develop_file`: read a raw, and its noise."""
+def check_ending(target: Path) -> None:
+    """Raise if a developed picture cannot be written under this name."""
+    if target.suffix.lower() not in ENDINGS:
+        ending = target.suffix or "a name without an ending"
+        raise DebayesError(f"{target}: developed pictures are written as {', '.join(ENDINGS)}, not as {ending}")
+
+
+def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
+    """The first step: read the raw, once it is clear that its picture can be written."""
+    check_ending(target)
     files.check_target(target)
     if target.resolve() == source.resolve():
-        raise ValueError(f"{target} is the raw itself: write the picture somewhere else")
+        raise DebayesError(f"{target} is the raw itself: write the picture somewhere else")
     raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
-    return Negative(source, target, raw, noise_of(raw))
-
-
-def develop(
-    network: Network | Engine, negative: Negative, settings: Settings, *, progress: Progress | None = None
-) -> Print:
-    """The second step: restore the picture."""
-    raw, found, strength = negative.raw, negative.profile, settings.strength
-    share = 0.5 if settings.adapt else 0.0  # of the progress that adapting takes
-    adapted = None
-    if settings.adapt:
-        adapted = adaptation.adapt(
-            network.network if isinstance(network, Engine) else network,
-            enter(raw, found),
-            raw.pattern,
-            steps=settings.adapt,
-            noise=lambda mean: encoded_variance(raw, found, mean),
-            progress=_report(progress, 0, share),
-        )
-        network = (
-            prepare(adapted.network, network.name, threads=network.threads)
-            if isinstance(network, Engine)
-            else adapted.network
-        )
     height, width = raw.size
-    counts = torch.empty(height, width, 3, dtype=torch.uint16)
-    rest = torch.empty(1, height, width) if strength < 1 else None
-    kinds = maps.KINDS if settings.with_maps else ()
-    levels = {kind: np.empty((height, width, 3), np.float16) for kind in kinds}
-    balance = Balance(height, width, unclipped(raw, found))
-    parts = develop_tiles(
-        network,
-        raw,
-        found,
-        ensemble=settings.ensemble,
-        tile=settings.tile,
-        progress=_report(progress, share, 1 - share),
+    log.info(
+        "%s: %s, %dx%d %s, levels %s, white balance %.3g %.3g %.3g, exposure %+.2g stops from the file",
+        *(source, raw.camera or "unknown camera", width, height, raw.pattern, raw.levels, *raw.gains, raw.exposure),
     )
-    for part in parts:
-        place = (part.rows, part.columns)
-        counts[place] = _quantise(part.picture, BLACK)
-        mosaic, cells = photosites(raw, part)
-        balance.add(part.picture, mosaic, cells, part.rows.start, part.columns.start)
-        for kind in kinds:
-            levels[kind][place] = getattr(part, kind).permute(1, 2, 0).numpy()
-    for rows in strips(height):
-        picture = balance.correct(_linear(counts[rows], BLACK), rows.start)
-        if rest is not None:
-            rest[:, rows] = raw.mosaic[:, rows] - cfa.mosaic(picture, cfa.shift(raw.pattern, rows.start, 0))
-        counts[rows] = _quantise(picture, 0 if rest is None else BLACK)
-    if rest is not None:
-        for rows in strips(height):
-            picture = _linear(counts[rows], BLACK)
-            grain = fade_grain((1 - strength) * _grain(rest, raw.pattern, rows), picture, found, strength)
-            counts[rows] = _quantise(picture + grain, 0)
-    share_left = (1 - strength) ** 2 + LEFT
-    left = Profile(found.gain * share_left, found.floor * share_left)
-    return Print(negative, counts.numpy(), levels, left, adapted)
+    for assumption in raw.assumed:
+        log.info("%s: %s", source, assumption)
+    return LoadedRaw(source, target, raw)
 
 
-def write(developed: Print, settings: Settings) -> Sheet:
-    """The third step: write the files, a DNG to memory."""
-    adapted = developed.adapted
-    source, target, raw, found = (getattr(developed.negative, f.name) for f in fields(Negative))
-    height, width = raw.size
-    # The picture last: where it is, all but maps that were not asked for then is done.
-    written: list[Path] = []
-    draft = None
-    about = {"source": source.name, "gain": found.gain, "floor": found.floor}
-    for kind, level in developed.levels.items():
-        written += maps.write(target, kind, level, about)
-    if not (settings.keep and target.exists()):
-        draft = _write_picture(developed, settings)
+def estimate(loaded: LoadedRaw) -> Profile:
+    """The second step: the noise of the raw, stored in the file or else estimated."""
+    profile = noise_of(loaded.raw)
+    origin = "stored in the file" if loaded.raw.profile else "estimated from the mosaic"
+    log.info("%s: noise profile %s: gain %.3g, floor %.3g", loaded.source, origin, profile.gain, profile.floor)
+    return profile
+
+
+def restore(
+    network: Network | Engine,
+    loaded: LoadedRaw,
+    profile: Profile,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+) -> DevelopedFile:
+    """The third step: restore the picture as linear counts."""
+    canvas = CountCanvas(*loaded.raw.size, with_maps=settings.with_maps)
+    adapted = loop.develop_onto(
+        canvas,
+        network,
+        RawSource(loaded.raw, profile),
+        ensemble=settings.ensemble,
+        adapt=settings.adapt,
+        strength=settings.strength,
+        tile=settings.tile,
+        progress=progress,
+    )
+    share = (1 - settings.strength) ** 2 + REMAINING
+    remaining = Profile(profile.gain * share, profile.floor * share)
+    return DevelopedFile(loaded, profile, canvas.counts.numpy(), canvas.maps, remaining, adapted)
+
+
+def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
+    """The fourth step: the picture and its maps as files in memory."""
+    loaded, profile = developed.loaded, developed.profile
+    raw, target = loaded.raw, loaded.target
+    about = {"source": loaded.source.name, "gain": profile.gain, "floor": profile.floor}
+    encoded: list[tuple[Path, MemoryFile]] = []
+    for kind, values in developed.maps.items():
+        map_files = maps.encode(kind, values, about, unit="1 = white, linear")
+        encoded += zip(maps.places(target, kind), map_files, strict=True)
+    written = [path for path, _ in encoded]
+    if settings.keep and target.exists():
+        log.info("%s exists and is kept", target)
+    else:
+        encoded.append((target, _encode_picture(developed, settings)))
         written.insert(0, target)
+    height, width = raw.size
     answer = {
-        "source": str(source),
+        "source": str(loaded.source),
         "written": [str(path) for path in written],
         "width": width,
         "height": height,
         "pattern": raw.pattern,
         "camera": raw.camera,
-        "profile": {"gain": found.gain, "floor": found.floor, "stored": raw.profile is not None},
+        "profile": {"gain": profile.gain, "floor": profile.floor, "stored": raw.profile is not None},
         "assumed": list(raw.assumed),
-        **({} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}),
+        **loop.describe_adapted(developed.adapted),
     }
-    return Sheet(target, draft, answer)
+    header = replace(raw, mosaic=torch.empty(1, 0, 0)) if target in written and metadata.has_more(raw) else None
+    return EncodedFile(tuple(encoded), loaded.source, header, answer)
 
 
-def store(sheet: Sheet, *, directly: bool = False) -> dict[str, Any]:
-    """The last step: write what is still in memory, past the system's cache if asked for, and say what was done."""
-    if sheet.draft is not None:
-        with files.replace(sheet.target) as temporary:
-            sheet.draft.store(temporary, directly=directly)
-    return sheet.answer
+def save(encoded: EncodedFile, *, direct: bool = False) -> dict[str, Any]:
+    """The last step: write the files, past the system's cache if `direct`, and say what was done."""
+    for i, (path, file) in enumerate(encoded.files):
+        with files.replace(path) as temporary:
+            file.store(temporary, directly=direct)
+            if encoded.header is not None and i == len(encoded.files) - 1:
+                metadata.copy_by_exiftool(encoded.source, temporary, encoded.header)
+    return encoded.answer
 
 
-def _write_picture(developed: Print, settings: Settings) -> Draft | None:
-    """The linear DNG, written only if exiftool has to go over it; or the rendered picture, written."""
-    counts = developed.counts
-    source, target, raw = developed.negative.source, developed.negative.target, developed.negative.raw
+def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
+    """The linear DNG, or the rendered picture with the EXIF data of its raw."""
+    counts, raw, target = developed.counts, developed.loaded.raw, developed.loaded.target
     stops = settings.exposure + raw.exposure
     if target.suffix.lower() == ".dng":
-        step = -(-max(raw.size) // PREVIEW)
-        small = _preview(counts, raw, stops, step)
-        if not metadata.has_more(raw):
-            return dng.draft(counts, raw, preview=small, left=developed.left)
-        dng.write(target, counts, raw, preview=small, left=developed.left, source=source)
-        return None
+        return dng.draft(counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining)
     bits = pictures.check_bits(target, None)
-    shown = _upright(_render(counts, raw, stops, settings.space, bits), raw)
-    icc, exif = pictures.color_profile(settings.space), metadata.exif_block(raw)
-    pictures.encode(target, shown, icc=icc, exif=exif, quality=settings.quality)
-    metadata.copy_by_exiftool(source, target, raw)
-    return None
+    log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
+    shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)
+    icc, exif = icc_profiles.color_profile(settings.space), metadata.exif_block(raw)
+    return pictures.assemble(target.suffix, shown, icc=icc, exif=exif, quality=settings.quality)
 
 
-def describe(source: Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
-    """What a raw file holds, which model would develop it, and about how long that would take on this machine."""
+def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
+    """Everything in a raw file that shapes its picture, and which model and engine would develop it."""
     raw = raws.read(source)
-    found = noise_of(raw)
+    profile = noise_of(raw)
     height, width = raw.size
-    network = prepare(weights.load(model, device=device), engine, megapixels=height * width / 1e6)
-    side = min(1024, height, width)
-    sample = enter(replace(raw, mosaic=raw.mosaic[:, :side, :side].contiguous()), found)
-    red, green, blue = raw.gains
-    seconds = measure(network, sample, raw.pattern) * height * width / side**2
+    if engine == "auto":
+        ranked = selection.rank(weights.load(model, device=device), height * width / 1e6)
+        engine = ranked[0] if ranked else "eager"
+    matrix = [[round(value, 4) for value in row] for row in raw.matrix.tolist()]
+    crop = dict(zip(("top", "left", "height", "width"), raw.crop, strict=True)) if raw.crop else "none"
     return {
         "camera": raw.camera or "unknown",
         "lens": raw.lens or "unknown",
@@ -290,72 +316,18 @@ def describe(source: Path, model: str, device: str, engine: str = "auto") -> dic
         "megapixels": round(height * width / 1e6, 1),
         "pattern": raw.pattern,
         "levels": {**raw.levels, "blown from": round(raw.saturation, 4)},
-        "white_balance": {"red": round(red, 4), "green": round(green, 4), "blue": round(blue, 4)},
+        "white_balance": dict(zip(("red", "green", "blue"), (round(gain, 4) for gain in raw.gains), strict=True)),
+        "matrix": matrix,
+        "exposure": raw.exposure,
+        "crop": crop,
         "orientation": raw.orientation,
         "noise": {
-            "gain": float(f"{found.gain:.3g}"),
-            "floor": float(f"{found.floor:.3g}"),
+            "gain": float(f"{profile.gain:.3g}"),
+            "floor": float(f"{profile.floor:.3g}"),
             "source": "stored in the file" if raw.profile else "estimated from the mosaic",
         },
         "assumed": "; ".join(raw.assumed),
         "model": model,
         "device": device,
-        "engine": network.name,
-        "estimated_seconds": round(seconds, 1),
+        "engine": engine,
     }
-
-
-def _report(progress: Progress | None, start: float, part: float) -> Progress | None:
-    return None if progress is None else lambda done: progress(start + part * done)
-
-
-def _quantise(picture: Float[Tensor, "3 h w"], black: int) -> UInt16[Tensor, "h w 3"]:
-    """The counts of linear colours, in the order in which a file has them."""
-    counts = picture * (dng.WHITE - black)
-    return counts.add_(black + 0.5).clamp_(0, dng.WHITE).permute(1, 2, 0).to(torch.uint16)  # which cuts off
-
-
-def _linear(counts: UInt16[Tensor, "h w 3"], black: int) -> Float[Tensor, "3 h w"]:
-    """The linear colours of counts."""
-    return counts.float().sub_(black).div_(dng.WHITE - black).permute(2, 0, 1)
-
-
-def _grain(rest: Float[Tensor, "1 h w"], pattern: str, rows: slice) -> Float[Tensor, "3 k w"]:
-    """What was taken out of the mosaic, interpolated, for some rows of the picture."""
-    top, end = max(0, rows.start - 2), min(rest.shape[1], rows.stop + 2)
-    noise = cfa.interpolate(rest[None, :, top:end], cfa.shift(pattern, top, 0))[0]
-    return noise[:, rows.start - top : rows.stop - top]
-
-
-def _render(counts: Any, raw: Raw, stops: float, space: str, bits: int) -> Any:
-    """The picture to look at of linear counts, as the numbers that go to a file."""
-    shown = np.empty(counts.shape, np.uint8 if bits == 8 else np.uint16)
-    for rows in strips(len(counts)):
-        picture = color.render(
-            _linear(torch.from_numpy(counts[rows]), 0), raw.gains, raw.matrix, exposure=stops, space=space
-        )
-        shown[rows] = pictures.quantise(picture.permute(1, 2, 0), bits).numpy()
-    return shown
-
-
-def _preview(counts: Any, raw: Raw, stops: float, step: int) -> Any:
-    """A small picture to look at, of linear counts: each pixel the mean of two rows of step x step of them."""
-    step = min(step, *counts.shape[:2])
-    height, width = (size // step for size in counts.shape[:2])
-    taken = counts[: height * step, : width * step].reshape(height, step, width * step, 3)[:, :: -(-step // 2)]
-    small = np.empty((height, width, 3), np.uint16)
-    for rows in strips(height):
-        part = torch.from_numpy(taken[rows]).float().mean(1)  # of two rows, or of one that is all there is
-        small[rows] = part.view(-1, width, step, 3).mean(2).numpy()
-    return _render(small, raw, stops, "srgb", 8)
-
-
-def _upright(shown: Any, raw: Raw) -> Any:
-    """A picture cut as its maker wants it and turned as EXIF's number says."""
-    if raw.crop is not None:
-        top, left, height, width = raw.crop
-        shown = shown[top : top + height, left : left + width]
-    if raw.orientation >= 5:
-        shown = shown.transpose(1, 0, 2)
-    flips = {2: (1,), 3: (0, 1), 4: (0,), 6: (1,), 7: (0, 1), 8: (0,)}.get(raw.orientation, ())
-    return np.flip(shown, flips) if flips else shown

@@ -1,75 +1,33 @@
-"""Developing a raw in memory: through the bridge into the networks' domain, through a network, and back."""
+"""The develop loop: a mosaic through a network onto a canvas, for raws in memory, raw files and mosaic files."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import sqrt
 from operator import itemgetter
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from debayes.darkroom.brightness import Balance
+from debayes.darkroom.canvas import Canvas, FloatCanvas
+from debayes.darkroom.domain import MARGIN, DevelopedTile, RawSource, Source, noise_of, strips
+from debayes.engine import Engine, prepare
 from debayes.formats.raw import Raw
-from debayes.imaging import cfa, color, noise_profile, vst
+from debayes.imaging import cfa, color
 from debayes.imaging.noise_profile import Profile
-from debayes.posterior.nig import NormalInverseGamma, check_level
-from debayes.restoration import arrays
+from debayes.network.network import Network
+from debayes.posterior.nig import check_level
+from debayes.restoration import adaptation, arrays
 from debayes.restoration.runner import Runner
 from debayes.restoration.tiling import restore_tiles
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
-# Rows that are worked on at a time where a whole picture is, so that what comes between stays in a processor's
-# cache; an even number. Of tiles at most so many, as each strip takes many small steps there.
-STRIP = 32
+# A tile is decoded so many rows at a time: more do not fit in a processor's cache, fewer cost many small steps.
 TILE_STRIP = 512
 
-# Photosites from this share of saturation on are blown.
-BLOWN = 0.999
-
-# Less noise than this no camera has, and no network was trained with.
-LEAST_GAIN = 1e-7
-
 Progress = Callable[[float], None]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A piece of a developed picture: linear camera colours before white balance, 0 = black and 1 = white."""
-
-    rows: slice
-    columns: slice
-    picture: Float[Tensor, "3 h w"]
-    """The posterior's mean."""
-    posterior: NormalInverseGamma
-    """That of the networks' domain."""
-    offset: Tensor
-    """Of the bridge's curve, which leads there."""
-    gains: Float[Tensor, "3 1 w"]
-    """White balance, which does too: for every column, as a product with three numbers is slow."""
-
-    @property
-    def noise(self) -> Float[Tensor, "3 h w"]:
-        """The standard deviation of the noise in the raw."""
-        return self._spread(self.posterior.noise_variance.sqrt())
-
-    @property
-    def doubt(self) -> Float[Tensor, "3 h w"]:
-        """The standard deviation of what is true, given the raw."""
-        return self._spread(self.posterior.mean_variance.sqrt())
-
-    def interval(self, level: float) -> tuple[Float[Tensor, "3 h w"], Float[Tensor, "3 h w"]]:
-        """Low and high end of what holds the true value with probability `level`: quantiles, decoded.
-
-        They hold the picture too, which is white where photosites are blown: the truth as a sensor would see it.
-        """
-        low, high = (vst.decode(end, self.offset) / self.gains for end in self.posterior.interval(level))
-        return torch.minimum(low, self.picture), torch.maximum(high, self.picture)
-
-    def _spread(self, deviation: Tensor) -> Tensor:
-        """A deviation of the networks' domain in linear values: half of what one up and one down span."""
-        mean = self.posterior.mean
-        up, down = vst.decode(mean + deviation, self.offset), vst.decode(mean - deviation, self.offset)
-        return (up - down) / 2 / self.gains
 
 
 @dataclass(frozen=True)
@@ -83,9 +41,9 @@ class Developed:
     noise: Float[Tensor, "3 h w"]
     """The standard deviation of the noise in the raw."""
     doubt: Float[Tensor, "3 h w"]
-    """The standard deviation of what is true, given the raw."""
+    """The standard deviation of the true value, given the raw."""
     interval: tuple[Float[Tensor, "3 h w"], Float[Tensor, "3 h w"]] | None = None
-    """Low and high end of what holds the true value with the probability that was asked for, if one was."""
+    """Low and high end of the interval that holds the true value with the probability asked for, if one was."""
 
     def render(self, *, exposure: float = 0.0, space: str = "srgb") -> Float[Tensor, "3 h w"]:
         """A picture to look at: see `color.render`. It is not turned upright."""
@@ -111,139 +69,130 @@ def develop(
     arrays.check_develop(network, raw)
     if level is not None:
         check_level(level)
-    found = noise_of(raw)
-    height, width = raw.size
-    picture, noise, doubt = (torch.empty(3, height, width) for _ in range(3))
-    ends = [torch.empty(3, height, width) for _ in range(2 if level is not None else 0)]
-    balance = Balance(height, width, unclipped(raw, found))
-    for part in develop_tiles(network, raw, found, ensemble=ensemble, tile=tile, progress=progress):
-        place = (slice(None), part.rows, part.columns)
-        picture[place], noise[place], doubt[place] = part.picture, part.noise, part.doubt
-        for end, values in zip(ends, part.interval(level) if level is not None else (), strict=True):
-            end[place] = values
-        balance.add(part.picture, *photosites(raw, part), part.rows.start, part.columns.start)
-    for rows in strips(height):
-        picture[:, rows] = balance.correct(picture[:, rows], rows.start)
-    if strength < 1:
-        rest = raw.mosaic - cfa.mosaic(picture, raw.pattern)
-        grain = (1 - check_strength(strength)) * cfa.interpolate(rest[None], raw.pattern)[0]
-        picture += fade_grain(grain, picture, found, strength)
-    return Developed(raw, found, picture, noise, doubt, (ends[0], ends[1]) if ends else None)
+    profile = noise_of(raw)
+    canvas = FloatCanvas(*raw.size, level)
+    source = RawSource(raw, profile)
+    develop_onto(canvas, network, source, ensemble=ensemble, strength=strength, tile=tile, progress=progress)
+    return Developed(raw, profile, canvas.picture, canvas.noise, canvas.doubt, canvas.interval)
+
+
+def develop_onto(
+    canvas: Canvas,
+    network: Runner,
+    source: Source,
+    *,
+    ensemble: bool = False,
+    adapt: int = 0,
+    strength: float = 1.0,
+    tile: int | None = None,
+    progress: Progress | None = None,
+) -> adaptation.Adapted | None:
+    """Develop a mosaic onto a canvas; what adapting the network to it did, if `adapt` allows it any steps.
+
+    Tiles are written as they are restored. A raw then gets the mean brightness of its mosaic, and with a
+    `strength` below 1 a share of its noise: passes over the whole picture, which read what the tiles have written.
+    """
+    check_strength(strength)
+    share = 0.5 if adapt else 0.0  # of the progress that adapting takes
+    encoded = source.encode()
+    adapted = None
+    if adapt:
+        network, adapted = _adapt(network, source, encoded, adapt, _part_of(progress, 0, share))
+    balance = Balance(*source.raw.size, source.unclipped) if isinstance(source, RawSource) else None
+    rest = _part_of(progress, share, 1 - share)
+    for piece in develop_tiles(network, source, encoded, ensemble=ensemble, tile=tile, progress=rest):
+        canvas.write(piece)
+        if balance is not None:
+            top, left = piece.rows.start, piece.columns.start
+            mosaic = source.mosaic[:, piece.rows, piece.columns]
+            balance.add(piece.picture, mosaic, cfa.shift(source.pattern, top, left), top, left)
+    if balance is not None and isinstance(source, RawSource):
+        del encoded
+        _finish(canvas, source, balance, strength)
+    return adapted
 
 
 def develop_tiles(
     network: Runner,
-    raw: Raw,
-    found: Profile,
+    source: Source,
+    encoded: Float[Tensor, "1 h w"] | None = None,
     *,
     ensemble: bool = False,
     tile: int | None = None,
     progress: Progress | None = None,
-) -> Iterator[Part]:
-    """The same piece by piece, with the noise profile given: strips of tiles."""
-    offset = curve_offset(found)
-    gains = torch.tensor(raw.gains).repeat(raw.size[1], 1)  # laid out as maps are
-    gains = gains.t()[:, None]
-    encoded = enter(raw, found)
-    tiles = restore_tiles(network, encoded, raw.pattern, ensemble=ensemble, tile=tile, progress=progress)
+) -> Iterator[DevelopedTile]:
+    """The first pass alone: pieces of the picture; `encoded` is `source.encode()`, if it is there already."""
+    encoded = source.encode() if encoded is None else encoded
+    tiles = restore_tiles(network, encoded, source.pattern, ensemble=ensemble, tile=tile, progress=progress)
     for rows, columns, posterior in tiles:
         for strip in strips(rows.stop - rows.start, TILE_STRIP):
             place = slice(rows.start + strip.start, rows.start + strip.stop)
-            piece = posterior.map(itemgetter((slice(None), strip)))
-            yield _part(raw, place, columns, piece, offset, gains[..., columns])
-
-
-def _part(
-    raw: Raw, rows: slice, columns: slice, posterior: NormalInverseGamma, offset: Tensor, gains: Tensor
-) -> Part:
-    """A piece of the picture: out of the networks' domain, and white where nothing but blown photosites are."""
-    linear = vst.decode_mean(posterior.mean, posterior.mean_variance, offset).div_(gains)
-    blown = _blown(raw, rows, columns)
-    picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
-    return Part(rows, columns, picture, posterior, offset, gains)
-
-
-def noise_of(raw: Raw) -> Profile:
-    """The noise profile that the file stores, or else one estimated from the mosaic and its masked photosites."""
-    return raw.profile or noise_profile.estimate(raw.mosaic, raw.pattern, white=raw.saturation, floor=raw.floor)
-
-
-def curve_offset(found: Profile) -> Tensor:
-    """The offset of the bridge's curve for a noise profile."""
-    gain = max(found.gain, LEAST_GAIN)
-    return vst.offset(torch.tensor(gain), torch.tensor(found.floor))
-
-
-def enter(raw: Raw, found: Profile) -> Float[Tensor, "1 h w"]:
-    """The mosaic of a raw in the networks' domain.
-
-    Blown photosites get the noise of white, cut off at white: that is how the networks know them. Photosites
-    without any noise would make them leave the noise around a highlight as it is.
-    """
-    height, width = raw.size
-    offset = curve_offset(found)
-    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, 2, 2), raw.pattern)
-    balance = balance.repeat(1, STRIP // 2, width // 2 + 1)[..., :width]
-    generator = torch.Generator().manual_seed(0)
-    encoded = torch.empty_like(raw.mosaic)
-    for rows in strips(height):
-        mosaic = raw.mosaic[:, rows]
-        if mosaic.amax() >= raw.saturation * BLOWN:
-            blown = mosaic >= raw.saturation * BLOWN
-            noise = sqrt(found.gain + found.floor) * torch.randn(int(blown.sum()), generator=generator)
-            mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
-        encoded[:, rows] = vst.encode(mosaic * balance[:, : mosaic.shape[1]], offset)
-    return encoded
-
-
-def encoded_variance(raw: Raw, found: Profile, mean: Float[Tensor, "3 h w"]) -> Float[Tensor, "3 h w"]:
-    """The noise variance in the networks' domain, of a profile, where that domain's picture is `mean`."""
-    offset = curve_offset(found)
-    gains = torch.tensor(raw.gains).view(3, 1, 1)
-    slope = vst.slope(mean, offset)
-    return found.variance(vst.decode(mean, offset) / gains) * (gains * slope).square()
+            yield source.decode(place, columns, posterior.map(itemgetter((slice(None), strip))))
 
 
 def check_strength(strength: float) -> float:
     """The strength itself, if it is from 0 to 1."""
     if not 0 <= strength <= 1:
-        raise ValueError(f"the strength is from 0 (all noise stays) to 1 (none does), not {strength:g}")
+        raise DebayesError(f"a strength is from 0 (all noise stays) to 1 (none stays), not {strength:g}")
     return strength
 
 
-def fade_grain(
-    grain: Float[Tensor, "3 h w"], picture: Float[Tensor, "3 h w"], found: Profile, strength: float
+def describe_adapted(adapted: adaptation.Adapted | None) -> dict[str, Any]:
+    """What an answer says of adapting, if it was asked for."""
+    return {} if adapted is None else {"adapted": {"steps": adapted.steps, "reason": adapted.reason}}
+
+
+def _adapt(
+    network: Runner, source: Source, encoded: Tensor, steps: int, progress: Progress | None
+) -> tuple[Runner, adaptation.Adapted]:
+    """A copy of the network adapted to the mosaic, in the same engine, and what was done."""
+    plain = network.network if isinstance(network, Engine) else network
+    if not isinstance(plain, Network):
+        raise DebayesError(f"a Network or an Engine can be adapted to a mosaic, not a {type(network).__name__}")
+    noise = source.noise_variance if isinstance(source, RawSource) else None
+    adapted = adaptation.adapt(plain, encoded, source.pattern, steps=steps, noise=noise, progress=progress)
+    log.info("adapted %d steps: %s", adapted.steps, adapted.reason)
+    if isinstance(network, Engine):
+        return prepare(adapted.network, network.name, threads=network.threads), adapted
+    return adapted.network, adapted
+
+
+def _finish(canvas: Canvas, source: RawSource, balance: Balance, strength: float) -> None:
+    """The passes over the whole picture: the mosaic's brightness; then its noise, or a share of it, as grain."""
+    raw = source.raw
+    height = raw.size[0]
+    removed = torch.empty_like(raw.mosaic) if strength < 1 else None
+    for rows in strips(height):
+        picture = balance.correct(canvas.read(rows), rows.start)
+        if removed is not None:
+            removed[:, rows] = raw.mosaic[:, rows] - cfa.mosaic(picture, cfa.shift(raw.pattern, rows.start, 0))
+        canvas.rewrite(rows, picture, final=removed is None)
+    if removed is None:
+        return
+    for rows in strips(height):
+        picture = canvas.read(rows)
+        grain = (1 - strength) * _interpolate_rows(removed, raw.pattern, rows)
+        canvas.rewrite(rows, picture + _fade(grain, picture, source.profile, strength), final=True)
+
+
+def _interpolate_rows(mosaic: Float[Tensor, "1 h w"], pattern: str, rows: slice) -> Float[Tensor, "3 k w"]:
+    """Some rows of an interpolated mosaic."""
+    top, end = max(0, rows.start - MARGIN), min(mosaic.shape[1], rows.stop + MARGIN)
+    colors = cfa.interpolate(mosaic[None, :, top:end], cfa.shift(pattern, top, 0))[0]
+    return colors[:, rows.start - top : rows.stop - top]
+
+
+def _fade(
+    grain: Float[Tensor, "3 h w"], picture: Float[Tensor, "3 h w"], profile: Profile, strength: float
 ) -> Float[Tensor, "3 h w"]:
-    """The grain that stays, less of it towards black: what would be below is cut off in files, and shadows would be
-    too bright, each colour by its own noise."""
-    spread = (1 - strength) * found.variance(picture).sqrt()
+    """The grain that stays: less of it towards black, each colour by its own noise.
+
+    Values below black are cut off in files. With its full grain a shadow would be too bright.
+    """
+    spread = (1 - strength) * profile.variance(picture).sqrt()
     return grain * (picture / (2 * spread).clamp_min(1e-9)).clamp(0, 1)
 
 
-def unclipped(raw: Raw, found: Profile) -> float:
-    """Below this level, noise does not reach the one at which the sensor clips."""
-    return max(0.1, raw.saturation - 3 * sqrt(found.gain + found.floor))
-
-
-def photosites(raw: Raw, part: Part) -> tuple[Tensor, str]:
-    """The photosites of a part, and their pattern."""
-    pattern = cfa.shift(raw.pattern, part.rows.start, part.columns.start)
-    return raw.mosaic[:, part.rows, part.columns], pattern
-
-
-def _blown(raw: Raw, rows: slice, columns: slice) -> Tensor:
-    """Which colours of which pixels have nothing but blown photosites to go by."""
-    top, left = max(0, rows.start - 2), max(0, columns.start - 2)
-    window = raw.mosaic[:, top : rows.stop + 2, left : columns.stop + 2]
-    if window.amax() < raw.saturation * BLOWN:  # sooner than comparing all of them
-        return torch.zeros((), dtype=torch.bool)
-    blown = (window >= raw.saturation * BLOWN).float()
-    around = cfa.interpolate(blown[None], cfa.shift(raw.pattern, top, left))[0] > 0.999
-    inside = (slice(rows.start - top, rows.stop - top), slice(columns.start - left, columns.stop - left))
-    return around[:, inside[0], inside[1]]
-
-
-def strips(height: int, rows: int = STRIP) -> Iterator[slice]:
-    """Strips of a picture, so that what is done to all of it in float needs little memory."""
-    for start in range(0, height, rows):
-        yield slice(start, min(start + rows, height))
+def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
+    """What is told the progress of a part that takes `share` of the whole from `start` on."""
+    return None if progress is None else lambda done: progress(start + share * done)

@@ -1,4 +1,4 @@
-"""Networks in the formats of other runtimes: ONNX, which nearly all of them read, and ncnn's own."""
+"""Writing networks in the formats of other runtimes: ONNX, which nearly all of them read, and ncnn's own."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,32 +8,34 @@ from debayes.engine.ncnn import build_ncnn, compare_ncnn
 from debayes.engine.onnx import build_onnx, compare_onnx
 from debayes.engine.staged_unet import trace_folded
 from debayes.network.config import BORDER
-from debayes.network.weights import load, read_card
+from debayes.network.weights import Card, read
+from debayes.system.errors import DebayesError
 from debayes.system.files import check_target, replace
 
-# How far another runtime may be off.
+# The largest difference from the network that is accepted of another runtime.
 TOLERANCE = 1e-4
 
 
 def export_file(model: str | Path, target: Path, kind: str, *, image: bool = False) -> dict[str, Any]:
-    """Write a model for other runtimes ("onnx" or "ncnn"), run what was written, and say how well it agrees.
+    """Write a model for another runtime ("onnx" or "ncnn"), after running it there to compare.
 
-    With `image` it is written without the maps of noise and doubt.
+    With `image` the model has no noise and doubt maps. The answer says what was written and the largest difference.
     """
     endings = {"onnx": ".onnx", "ncnn": ".param"}
     if kind not in endings:
-        raise ValueError(f"networks are exported to {' or '.join(endings)}, not {kind!r}")
+        raise DebayesError(f"networks are exported to {' or '.join(endings)}, not {kind!r}")
     if target.suffix != endings[kind]:
-        raise ValueError(f"the file of {kind} is named NAME{endings[kind]}, not {target.name}")
+        raise DebayesError(f"the file of {kind} is named NAME{endings[kind]}, not {target.name}")
     needed = ("onnx", "onnxruntime") if kind == "onnx" else ("ncnn",)
     for module in needed:
         if find_spec(module) is None:
-            raise ModuleNotFoundError(f'exporting to {kind} needs {module}: pip install "debayes[{needed[-1]}]"')
+            raise DebayesError(f'exporting to {kind} needs {module}: pip install "debayes[{needed[-1]}]"')
     for path in (target, target.with_suffix(".bin")) if kind == "ncnn" else (target,):
         check_target(path)
-    network = load(model).beheaded() if image else load(model)
+    file = read(model)
+    network = file.network().mean_only() if image else file.network()
     if kind == "onnx":
-        notes = describe(model)
+        notes = describe(model, file.card)
         if image:
             del notes["noise_variance"], notes["mean_variance"]
         built = build_onnx(network, notes).SerializeToString()
@@ -45,8 +47,9 @@ def export_file(model: str | Path, target: Path, kind: str, *, image: bool = Fal
         difference = compare_ncnn(network, steps, text, data)
         written = {target: text.encode(), target.with_suffix(".bin"): data}
     if not difference <= TOLERANCE:
-        raise ValueError(
-            f"{needed[-1]} runs what would be written for {model} {difference:.1e} off: nothing is written"
+        raise DebayesError(
+            f"{needed[-1]} computes {model} with an error of {difference:.1e}, where {TOLERANCE:g} is allowed: "
+            "nothing is written"
         )
     for path, content in written.items():
         with replace(path) as temporary:
@@ -60,9 +63,8 @@ def export_file(model: str | Path, target: Path, kind: str, *, image: bool = Fal
     }
 
 
-def describe(model: str | Path) -> dict[str, str]:
+def describe(model: str | Path, card: Card) -> dict[str, str]:
     """What a program that runs a network must know, for the metadata of its file."""
-    card = read_card(model)
     return {
         "model": Path(model).stem,
         "pattern": "RGGB",

@@ -1,10 +1,15 @@
-"""Which steps of a network are done as one: on a GPU a convolution and the sum behind it, or a residual block;
-on a CPU 3x3 convolutions in chains, by `winograd`.
+"""Fusing the steps of a network: several steps become one that a single kernel computes.
+
+`fuse` applies rules to a graph, one after the other. A rule looks at one step and at the steps before it, and
+either keeps the step or gives a fused one and the steps that are absorbed into it. `gpu_rules` are for `gpu.replay`
+(a convolution with the sum behind it, residual blocks), `CHAINS` for `winograd` (chains of 3x3 convolutions);
+`build` runs a graph with those chains.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +18,17 @@ from torch import Tensor
 from debayes.engine import graph, winograd
 from debayes.engine.graph import Concatenation, Convolution, Graph, Rectifier, Shuffle, Step, Sum
 
-# `triton_kernels` does convolutions with so many channels: with more cuDNN is faster, unless a sum follows, for
-# which it takes a pass of its own.
+# Channels of convolutions for which `triton_kernels` is used. With more, cuDNN is faster, unless a sum follows,
+# which would cost cuDNN another pass.
 NARROWEST, WIDEST = 16, 32
+
+# The most convolutions of a chain. Each but the last adds a column on either side of a strip.
+LONGEST = 5
 
 
 @dataclass(frozen=True)
-class Joined:
-    """convolution + other, and a rectifier behind it, or none."""
+class FusedSum:
+    """convolution + other, and a rectifier behind it if `rectified`."""
 
     output: str
     convolution: Convolution
@@ -30,7 +38,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Block:
-    """x + second convolution of the first, rectified one of x: a residual block, and a rectifier or none."""
+    """x + second(relu(first(x))): a residual block, and a rectifier behind it if `rectified`."""
 
     output: str
     first: Convolution
@@ -38,138 +46,179 @@ class Block:
     rectified: bool
 
 
-def join(steps: tuple[Step, ...], *, own: int = 0, blocks: tuple[int, ...] = ()) -> list[Step | Joined | Block]:
-    """The steps, with a convolution whose result goes into a sum, and that into a rectifier, as one.
-
-    Those that go into a sum alone too, if `triton_kernels` has them and they have up to `own` channels; and whole
-    residual blocks, of the numbers of channels of which `hopper` has `blocks`.
-    """
-    uses = [name for step in steps for name in graph.inputs_of(step)]
-    joined: list[Step | Joined | Block] = []
-    for step in steps:
-        total = joined[-1] if joined else None
-        if isinstance(step, Rectifier) and isinstance(total, Sum) and total.output == step.input:
-            plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified]
-            made = next((s for s in reversed(plain) if s.output in total.inputs), None)
-            if made is not None and uses.count(made.output) == 1 and uses.count(total.output) == 1:
-                (other,) = (name for name in total.inputs if name != made.output)
-                joined = [s for s in joined if s is not total and s is not made]
-                joined.append(Joined(step.output, made, other))
-                continue
-        joined.append(step)
-    for total in [step for step in joined if own and isinstance(step, Sum)]:
-        plain = [s for s in joined if isinstance(s, Convolution) and not s.rectified and has_kernel(s, own)]
-        made = next((s for s in plain if s.output in total.inputs), None)
-        if made is not None and uses.count(made.output) == 1:
-            (other,) = (name for name in total.inputs if name != made.output)
-            joined[joined.index(total)] = Joined(total.output, made, other, rectified=False)
-            joined.remove(made)
-    for last in [step for step in joined if blocks and isinstance(step, Joined)]:
-        first = next((s for s in joined if isinstance(s, Convolution) and s.output == last.convolution.input), None)
-        if first is not None and uses.count(first.output) == 1 and _is_block(first, last, blocks):
-            joined[joined.index(last)] = Block(last.output, first, last.convolution, last.rectified)
-            joined.remove(first)
-    return joined
-
-
-def _is_block(first: Convolution, last: Joined, blocks: tuple[int, ...]) -> bool:
-    """Whether two convolutions in a row, the second with a sum, are a residual block that `hopper` has."""
-    both = (first, last.convolution)
-    same = any(all(each.weight.shape == (channels, channels, 3, 3) for each in both) for channels in blocks)
-    plain = all(each.stride == each.padding == 1 for each in both)
-    return same and plain and first.rectified and first.input == last.other
-
-
-def has_kernel(step: Convolution, widest: int) -> bool:
-    """Whether `triton_kernels` has such a convolution, of up to so many channels."""
-    outputs, inputs, *sides = step.weight.shape
-    fits = all(NARROWEST <= each <= widest and each.bit_count() == 1 for each in (outputs, inputs))
-    return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1
-
-
-# Convolutions of a chain at most. Each but the last makes a column more on either side of a strip.
-LONGEST = 5
-
-
 @dataclass(frozen=True)
 class Chain:
-    """3x3 convolutions one after the other, the first of them on its inputs side by side."""
+    """3x3 convolutions one after the other; the first takes its inputs concatenated as channels."""
 
     output: str
     inputs: tuple[str, ...]
     convolutions: tuple[Convolution, ...]
     summed: tuple[bool, ...]
-    """Of which of them the input of the one before is added."""
+    """`summed[i]`: convolution i adds the input of convolution i - 1."""
 
 
-def link(steps: Graph) -> list[Step | Chain]:
-    """The steps, with as many of them as can be in chains: whole residual blocks, and what is before and behind."""
-    uses = Counter([name for step in steps.steps for name in graph.inputs_of(step)] + list(steps.outputs))
-    linked: list[Step | Chain] = []
-    side_by_side: dict[str, Concatenation] = {}
-    for step in steps.steps:
-        if isinstance(step, Convolution) and step.weight.shape[2:] == (3, 3) and step.stride == step.padding == 1:
-            inputs: tuple[str, ...] = (step.input,)
-            if step.input in side_by_side:
-                together = side_by_side[step.input]
-                linked = [each for each in linked if each is not together]
-                inputs = together.inputs
-            linked.append(Chain(step.output, inputs, (step,), (False,)))
-        elif isinstance(step, Sum) and (block := _close(linked, step, uses)) is not None:
-            linked[-2:] = [block]
-        else:
-            linked.append(step)
-            if isinstance(step, Concatenation) and uses[step.output] == 1:
-                side_by_side[step.output] = step
-    return _lengthen(linked, uses)
+FusedStep = Step | FusedSum | Block | Chain
 
 
-def _close(linked: list[Step | Chain], total: Sum, uses: Counter[str]) -> Chain | None:
-    """The last two steps and their sum as a residual block, if that is what they are."""
-    if len(linked) < 2:
+@dataclass(frozen=True)
+class Context:
+    """The steps before the one that a rule looks at, after fusion."""
+
+    producers: Mapping[str, FusedStep]
+    """The steps by the names of their results, in order."""
+    uses: Mapping[str, int]
+    """How often each result is needed, by steps and as an output of the graph."""
+
+    def only_for_this(self, name: str) -> FusedStep | None:
+        """The step that gives a result, if nothing but the step in question needs that."""
+        return self.producers.get(name) if self.uses[name] == 1 else None
+
+
+# A fused step and the steps that it absorbs beside the one it is made of, or None to keep that one.
+Match = tuple[FusedStep, tuple[FusedStep, ...]] | None
+Rule = Callable[[FusedStep, Context], Match]
+
+
+def fuse(steps: Graph, rules: Iterable[Rule]) -> tuple[FusedStep, ...]:
+    """The steps of a graph after each rule in turn was applied to all of them."""
+    fused: tuple[FusedStep, ...] = steps.steps
+    for rule in rules:
+        fused = _apply(rule, fused, steps.outputs)
+    return fused
+
+
+def _apply(rule: Rule, steps: Sequence[FusedStep], outputs: Sequence[str]) -> tuple[FusedStep, ...]:
+    uses = Counter([name for step in steps for name in inputs_of(step)] + list(outputs))
+    done: dict[str, FusedStep] = {}
+    for step in steps:
+        made, absorbed = rule(step, Context(done, uses)) or (step, ())
+        for each in absorbed:
+            del done[each.output]
+        done[made.output] = made
+    return tuple(done.values())
+
+
+def inputs_of(step: FusedStep) -> tuple[str, ...]:
+    """The names of what a step needs."""
+    if isinstance(step, FusedSum):
+        return step.convolution.input, step.other
+    if isinstance(step, Block):
+        return (step.first.input,)
+    return step.inputs if isinstance(step, Chain) else graph.inputs_of(step)
+
+
+def gpu_rules(max_fused_channels: int = 0, blocks: Sequence[int] = ()) -> tuple[Rule, ...]:
+    """The rules for a GPU.
+
+    cuDNN adds a sum to a convolution if a rectifier follows. `triton_kernels` does so without one, for up to
+    `max_fused_channels` channels; `hopper` has residual blocks with as many channels as `blocks` lists.
+    """
+    return (_fuse_rectified_sum, partial(_fuse_sum, most=max_fused_channels), partial(_fuse_block, channels=blocks))
+
+
+def _fuse_rectified_sum(step: FusedStep, context: Context) -> Match:
+    """Rectifier of a sum with a convolution -> FusedSum."""
+    total = context.only_for_this(step.input) if isinstance(step, Rectifier) else None
+    if not isinstance(total, Sum):
         return None
-    first, second = linked[-2:]
-    if not (isinstance(first, Chain) and isinstance(second, Chain)):
+    terms = _convolutions(total, context)
+    if not terms or context.only_for_this(terms[-1].output) is None:
         return None
-    alone = uses[first.output] == uses[second.output] == 1 and not second.convolutions[-1].rectified
-    if not alone or second.inputs != (first.output,) or {*total.inputs} != {*first.inputs, second.output}:
-        return None
-    seen, made = first.convolutions[0].weight.shape[1], second.convolutions[-1].weight.shape[0]
-    if len(first.convolutions) > 1 or len(second.convolutions) > 1 or seen != made:
-        return None
-    return Chain(total.output, first.inputs, first.convolutions + second.convolutions, (False, True))
+    return FusedSum(step.output, terms[-1], _other(total, terms[-1])), (total, terms[-1])
 
 
-def _lengthen(linked: list[Step | Chain], uses: Counter[str]) -> list[Step | Chain]:
-    """Chains that follow each other as one, if nothing else needs what is between them."""
-    longer: list[Step | Chain] = []
-    for step in linked:
-        before = longer[-1] if longer else None
-        if (
-            isinstance(step, Chain)
-            and isinstance(before, Chain)
-            and step.inputs == (before.output,)
-            and uses[before.output] == 1 + any(step.summed[1:2])
-            and len(before.convolutions) + len(step.convolutions) <= LONGEST
-        ):
-            convolutions = before.convolutions + step.convolutions
-            longer[-1] = Chain(step.output, before.inputs, convolutions, before.summed + step.summed)
-        else:
-            longer.append(step)
-    return longer
+def _fuse_sum(step: FusedStep, context: Context, most: int) -> Match:
+    """Sum with a convolution that `triton_kernels` has, of up to `most` channels -> FusedSum without rectifier."""
+    if not isinstance(step, Sum):
+        return None
+    terms = [each for each in _convolutions(step, context) if has_kernel(each, most)]
+    if not terms or context.only_for_this(terms[0].output) is None:
+        return None
+    return FusedSum(step.output, terms[0], _other(step, terms[0]), rectified=False), (terms[0],)
+
+
+def _convolutions(total: Sum, context: Context) -> list[Convolution]:
+    """The terms of a sum that are convolutions without a rectifier, in the order in which they are computed."""
+    before = context.producers.values()
+    return [s for s in before if isinstance(s, Convolution) and not s.rectified and s.output in total.inputs]
+
+
+def _other(total: Sum, term: Convolution) -> str:
+    """The name of the other term of a sum."""
+    first, second = total.inputs
+    return second if first == term.output else first
+
+
+def _fuse_block(step: FusedStep, context: Context, channels: Sequence[int]) -> Match:
+    """FusedSum of a convolution of a rectified convolution of the other term -> Block."""
+    first = context.only_for_this(step.convolution.input) if isinstance(step, FusedSum) else None
+    if not isinstance(step, FusedSum) or not isinstance(first, Convolution):
+        return None
+    both = (first, step.convolution)
+    same = any(all(each.weight.shape == (n, n, 3, 3) for each in both) for n in channels)
+    plain = all(each.stride == each.padding == 1 for each in both)
+    if not (same and plain and first.rectified and first.input == step.other):
+        return None
+    return Block(step.output, *both, step.rectified), (first,)
+
+
+def has_kernel(step: Convolution, widest: int) -> bool:
+    """Whether `triton_kernels` has a convolution, with at most `widest` channels."""
+    outputs, inputs, *sides = step.weight.shape
+    fits = all(NARROWEST <= each <= widest and each.bit_count() == 1 for each in (outputs, inputs))
+    return fits and sides == [3, 3] and step.stride == 1 and step.padding == 1
+
+
+def _start_chain(step: FusedStep, context: Context) -> Match:
+    """3x3 convolution -> Chain, which absorbs the concatenation of its inputs."""
+    if not isinstance(step, Convolution) or step.weight.shape[2:] != (3, 3) or not step.stride == step.padding == 1:
+        return None
+    before = context.only_for_this(step.input)
+    if isinstance(before, Concatenation):
+        return Chain(step.output, before.inputs, (step,), (False,)), (before,)
+    return Chain(step.output, (step.input,), (step,), (False,)), ()
+
+
+def _close_residual(step: FusedStep, context: Context) -> Match:
+    """Sum of two chained convolutions and their input -> one Chain: a residual block."""
+    for name, other in (step.inputs, step.inputs[::-1]) if isinstance(step, Sum) else ():
+        second = context.only_for_this(name)
+        first = context.only_for_this(second.inputs[0]) if isinstance(second, Chain) else None
+        if not isinstance(second, Chain) or not isinstance(first, Chain):
+            continue
+        both = first.convolutions + second.convolutions
+        same = both[0].weight.shape[1] == both[-1].weight.shape[0]
+        if len(both) == 2 and first.inputs == (other,) and same and not both[1].rectified:
+            return Chain(step.output, first.inputs, both, (False, True)), (first, second)
+    return None
+
+
+def _extend_chain(step: FusedStep, context: Context) -> Match:
+    """Chain behind a chain -> one Chain, unless it were too long."""
+    before = context.only_for_this(step.inputs[0]) if isinstance(step, Chain) and len(step.inputs) == 1 else None
+    if not isinstance(step, Chain) or not isinstance(before, Chain):
+        return None
+    convolutions = before.convolutions + step.convolutions
+    if len(convolutions) > LONGEST:
+        return None
+    return Chain(step.output, before.inputs, convolutions, before.summed + step.summed), (before,)
+
+
+# The rules for `winograd`.
+CHAINS: tuple[Rule, ...] = (_start_chain, _close_residual, _extend_chain)
 
 
 def build(steps: Graph, threads: int | None = None) -> Callable[..., list[Tensor]]:
-    """What does the steps, on batches of their inputs. Chains have `threads`, or as many as PyTorch."""
-    linked = link(steps)
-    order = [(step.inputs if isinstance(step, Chain) else graph.inputs_of(step), step.output) for step in linked]
+    """A function that runs the steps on batches of their inputs; chains use `threads`, or as many as PyTorch."""
+    fused = fuse(steps, CHAINS)
+    order = [(inputs_of(step), step.output) for step in fused]
     last = {name: i for i, (inputs, _) in enumerate(order) for name in inputs if name not in steps.outputs}
-    work = [_prepare(step, threads) for step in linked]
+    operations = [_operation(step, threads) for step in fused]
 
     def run(*inputs: Tensor) -> list[Tensor]:
         known = dict(zip(steps.inputs, inputs, strict=True))
-        for i, ((needed, output), do) in enumerate(zip(order, work, strict=True)):
-            known[output] = do(*(known[name] for name in needed))
+        for i, ((needed, output), operation) in enumerate(zip(order, operations, strict=True)):
+            known[output] = operation(*(known[name] for name in needed))
             for name in {*needed}:
                 if last.get(name) == i:
                     del known[name]
@@ -178,8 +227,8 @@ def build(steps: Graph, threads: int | None = None) -> Callable[..., list[Tensor
     return run
 
 
-def _prepare(step: Step | Chain, threads: int | None) -> Callable[..., Tensor]:
-    """What does a step."""
+def _operation(step: FusedStep, threads: int | None) -> Callable[..., Tensor]:
+    """The function that computes a step from its inputs."""
     if isinstance(step, Chain):
         layers = zip(step.convolutions, step.summed, strict=True)
         return winograd.Chain(
@@ -187,14 +236,7 @@ def _prepare(step: Step | Chain, threads: int | None) -> Callable[..., Tensor]:
             threads,
         )
     if isinstance(step, Convolution):
-        weight = step.weight.contiguous(memory_format=torch.channels_last)
-        stride, padding, rectified, bias = step.stride, step.padding, step.rectified, step.bias
-
-        def convolve(x: Tensor) -> Tensor:
-            y = F.conv2d(x, weight, bias, stride, padding)
-            return y.relu_() if rectified else y
-
-        return convolve
+        return partial(_convolve, step, step.weight.contiguous(memory_format=torch.channels_last))
     if isinstance(step, Sum):
         return torch.add
     if isinstance(step, Rectifier):
@@ -202,3 +244,9 @@ def _prepare(step: Step | Chain, threads: int | None) -> Callable[..., Tensor]:
     if isinstance(step, Shuffle):
         return lambda x: F.pixel_shuffle(x, 2)
     return lambda *parts: torch.cat(parts, 1)
+
+
+def _convolve(step: Convolution, weight: Tensor, x: Tensor) -> Tensor:
+    """A convolution, with its weight in another memory layout."""
+    y = F.conv2d(x, weight, step.bias, step.stride, step.padding)
+    return y.relu_() if step.rectified else y

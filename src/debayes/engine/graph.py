@@ -1,8 +1,8 @@
-"""A network's convolutions as a short list of steps, which other runtimes than PyTorch can be told.
+"""A network's body as a short list of steps, from which it can be rebuilt in other runtimes.
 
-`trace` follows a network's body and writes down what it does: convolutions (with the rectifier that follows, if
-one does), sums, depth to space, concatenations. `export` turns the list into files of other runtimes; `replay`
-and `fusion` do the steps.
+`trace` runs a body and records its operations: convolutions (with the rectifier that follows, if one does), sums,
+depth to space, concatenations. `onnx` and `ncnn` turn the list into files of those runtimes; `fusion` and
+`gpu.replay` run the steps.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """Features side by side, as channels of one."""
+    """Features concatenated as channels."""
 
     output: str
     inputs: tuple[str, ...]
@@ -70,7 +70,7 @@ Step = Convolution | Sum | Rectifier | Shuffle | Concatenation
 
 @dataclass(frozen=True)
 class Graph:
-    """Steps in an order in which they can be done; each has a name of its own for what it gives."""
+    """Steps in an order in which they can run. Each result has a unique name."""
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -83,7 +83,7 @@ def inputs_of(step: Step) -> tuple[str, ...]:
 
 
 class _Recorder(TorchFunctionMode):
-    """Writes down what PyTorch is asked to do."""
+    """Records the calls of PyTorch's functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,19 +93,19 @@ class _Recorder(TorchFunctionMode):
         self, operation: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = operation(*args, **(kwargs or {}))
-        self.calls.append((operation, args, result))  # what is kept has an id that nothing else gets
+        self.calls.append((operation, args, result))  # keeping the result keeps its id unique
         return result
 
 
 def trace(body: nn.Module, *examples: Tensor) -> Graph:
-    """What a body does with inputs like the examples, in steps. Raises TypeError at an operation that is none."""
+    """The steps of a body for inputs like the examples. Raises TypeError for an operation that is no `Step`."""
     with torch.no_grad(), _Recorder() as recorder:
-        given = body(*examples)
-    results = given if isinstance(given, tuple) else (given,)
+        result = body(*examples)
+    results = result if isinstance(result, tuple) else (result,)
     inputs = tuple(signature(body.forward).parameters)[: len(examples)]
     known = {id(example): name for example, name in zip(examples, inputs, strict=True)}
-    given_to = [part for _, args, _ in recorder.calls for part in args]
-    uses = Counter(id(each) for part in given_to for each in (part if isinstance(part, tuple | list) else (part,)))
+    arguments = [part for _, args, _ in recorder.calls for part in args]
+    uses = Counter(id(each) for part in arguments for each in (part if isinstance(part, tuple | list) else (part,)))
     uses.update(map(id, results))
     steps: list[Step] = []
 
@@ -132,11 +132,11 @@ def trace(body: nn.Module, *examples: Tensor) -> Graph:
         elif operation is torch.cat:
             add(Concatenation, result, tuple(known[id(part)] for part in args[0]))
         else:
-            raise TypeError(f"a network's step {operation.__name__} is not one that other runtimes are told of")
+            raise TypeError(f"the operation {operation.__name__} of a network is not one of the steps of a graph")
     return Graph(inputs, tuple(steps), tuple(known[id(result)] for result in results))
 
 
 def examples(network: Network) -> tuple[Tensor, Tensor]:
-    """Inputs of the smallest size that a network's body takes: packed planes, and the mosaic interpolated."""
+    """Inputs of the smallest size that a network's body takes: packed planes and the interpolated mosaic."""
     size, device = network.config.stride, network.device
     return torch.zeros(1, 4, size, size, device=device), torch.zeros(1, 3, 2 * size, 2 * size, device=device)

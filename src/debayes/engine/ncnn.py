@@ -1,5 +1,6 @@
-"""ncnn: its two files hold convolutions alone, from packed planes to maps."""
+"""ncnn: its two files hold the convolutions only, from packed planes to maps."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from debayes.network.network import Network
 
 
 def compare_ncnn(network: Network, steps: Graph, text: str, data: bytes) -> float:
-    """The largest difference of the residual, in ncnn, away from the border."""
+    """The largest difference of the residual in ncnn, away from the border."""
     mosaic = torch.rand(1, 1, 96, 128, generator=torch.Generator().manual_seed(0))
     base = cfa.interpolate(mosaic)
     with torch.inference_mode():
@@ -29,10 +30,7 @@ def compare_ncnn(network: Network, steps: Graph, text: str, data: bytes) -> floa
 
 def build_ncnn(steps: Graph) -> tuple[str, bytes]:
     """ncnn's two files, .param and .bin, of the steps; inputs and outputs keep their names."""
-    uses = {name: 0 for step in steps.steps for name in graph.inputs_of(step)}
-    for step in steps.steps:
-        for name in graph.inputs_of(step):
-            uses[name] += 1
+    uses = Counter(name for step in steps.steps for name in graph.inputs_of(step))
     lines: list[tuple[str, list[str], list[str], str]] = []
     arrays: list[Tensor] = []
     copies = {name: [f"{name}.{i}" for i in range(count)] for name, count in uses.items() if count > 1}
@@ -43,7 +41,7 @@ def build_ncnn(steps: Graph) -> tuple[str, bytes]:
 
     def write(kind: str, inputs: tuple[str, ...], output: str, parameters: str = "") -> None:
         lines.append((kind, [source(name) for name in inputs], [output], parameters))
-        if output in copies:  # a blob has one reader: the others get copies of it, which share its memory
+        if output in copies:  # a blob has one reader; the copies for several share its memory
             lines.append(("Split", [output], copies[output], ""))
 
     for name in steps.inputs:
@@ -52,7 +50,7 @@ def build_ncnn(steps: Graph) -> tuple[str, bytes]:
         kind, parameters = _ncnn_layer(step)
         write(kind, graph.inputs_of(step), step.output, parameters)
         if isinstance(step, Convolution):
-            arrays += [torch.zeros(1), step.weight, step.bias]  # the first says that what follows is float32
+            arrays += [torch.zeros(1), step.weight, step.bias]  # the zero says: float32 follows
     blobs = sum(len(outputs) for _, _, outputs, _ in lines)
     text = [f"7767517\n{len(lines)} {blobs}"]
     for i, (kind, inputs, outputs, parameters) in enumerate(lines):
@@ -75,12 +73,12 @@ def _ncnn_layer(step: Step) -> tuple[str, str]:
 
 
 def run_in_ncnn(steps: Graph, threads: int | None = None) -> Callable[..., list[Tensor]]:
-    """What runs the steps in ncnn on batches of their inputs, with so many threads or as many as PyTorch has."""
+    """A function that runs the steps in ncnn on batches of their inputs, with `threads` or as many as PyTorch."""
     return open_ncnn(steps, *build_ncnn(steps), threads=threads)
 
 
 def open_ncnn(steps: Graph, text: str, data: bytes, *, threads: int | None = None) -> Callable[..., list[Tensor]]:
-    """The same, of ncnn's two files."""
+    """A function that runs the network of ncnn's two files on batches of its inputs."""
     import ncnn
 
     net = ncnn.Net()
@@ -103,18 +101,16 @@ def open_ncnn(steps: Graph, text: str, data: bytes, *, threads: int | None = Non
         results = []
         for arrays in zip(*inputs, strict=True):
             extractor = net.create_extractor()
-            held = [
-                array.contiguous().numpy() for array in arrays
-            ]  # ncnn looks at their memory, and does not own it
+            held = [array.contiguous().numpy() for array in arrays]  # ncnn reads their memory without owning it
             for name, array in zip(steps.inputs, held, strict=True):
                 mat = ncnn.Mat(array)
-                # Some of its layers take channels to start at multiples of 16 bytes, as those of its own arrays do.
+                # Some layers expect channels to start at multiples of 16 bytes, as in ncnn's own arrays.
                 extractor.input(name, mat.clone() if array[0].size % 4 else mat)
             found = {}
-            for name in sorted(steps.outputs, key=order.index):  # as they come, or it would start again for each
+            for name in sorted(steps.outputs, key=order.index):  # in this order nothing is computed twice
                 failed, found[name] = extractor.extract(name)
                 if failed:
-                    raise RuntimeError("ncnn failed, for want of memory perhaps: try a smaller tile")
+                    raise MemoryError("ncnn failed, perhaps for lack of memory: try a smaller tile")
             results.append([torch.from_numpy(np.array(found[name])) for name in steps.outputs])
         return [torch.stack(same) if len(same) > 1 else same[0][None] for same in zip(*results, strict=True)]
 
@@ -123,10 +119,10 @@ def open_ncnn(steps: Graph, text: str, data: bytes, *, threads: int | None = Non
 
 @cache
 def _pools() -> tuple[Any, Any]:
-    """Memory that ncnn keeps from tile to tile, for features and for what it needs while it works."""
+    """Memory pools that ncnn keeps from tile to tile: for features and for work space."""
     import ncnn
 
     pools = (ncnn.PoolAllocator(), ncnn.PoolAllocator())
     for pool in pools:
-        pool.set_size_compare_ratio(0.0)  # any block that is large enough will do
+        pool.set_size_compare_ratio(0.0)  # reuse any block that is large enough
     return pools

@@ -1,13 +1,16 @@
-"""Engines: ways to run a network on tiles. All give its pixels, some several times sooner.
+"""Choosing and preparing an engine: a way to run a network on tiles, several times as fast as PyTorch alone.
 
-`prepare` turns a network into an engine; `restoration` takes either. "auto" is the one that `MEASURED` says is
-done first, of those that are installed. Before an engine is used it restores a small tile: if the result is not the
-network's own, it is not used and a warning says so.
+`prepare` turns a network into an engine; `restoration` takes either. "auto" is the fastest of those that are
+installed, by the measured speeds in `speeds.toml`. Before an engine is used it restores a small tile: if the result
+is not the network's own, PyTorch runs the network instead, and a warning says so.
 """
 
+import tomllib
 import warnings
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
 from importlib.util import find_spec
 
 import torch
@@ -17,13 +20,15 @@ from debayes.engine.backends import LARGE, Engine, by_steps, compiled, eager, ha
 from debayes.engine.selftest import check
 from debayes.engine.staged_unet import Run
 from debayes.network.network import Network
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
 
-class Disagreement(UserWarning):
-    """An engine gave other pixels than the network itself, or could give none, and is not used."""
+class EngineMismatchWarning(UserWarning):
+    """An engine failed, or gave other pixels than the network itself, and is not used."""
 
 
-# What each engine needs to be installed beside PyTorch.
+# The packages that each engine needs besides PyTorch.
 NEEDS: dict[str, tuple[str, ...]] = {
     "eager": (),
     "half": (),
@@ -36,43 +41,27 @@ NEEDS: dict[str, tuple[str, ...]] = {
 NAMES = ("auto", *NEEDS)
 
 
-# Seconds to get ready, then megapixels a second, by kind of device and for networks like wild-s and like wild-l,
-# measured on two cores of a server with AVX-512 and bfloat16 units, on the same kept to AVX2, and on an H200
-# (docs/speed.md). They differ from machine to machine, their order hardly does. ncnn cannot be kept to AVX2: its
-# speed is that on a processor which has no more, in proportion to PyTorch's there.
-MEASURED: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
-    ("AVX512", "small"): {
-        "half": (0.1, 4.3),
-        "winograd": (0.1, 4.1),
-        "openvino": (0.4, 2.4),
-        "eager": (0.1, 2.1),
-        "ncnn": (0.1, 2.0),
-        "onnxruntime": (0.3, 1.8),
-        "compile": (13.0, 2.1),
-    },
-    ("AVX512", "large"): {
-        "winograd": (0.4, 0.88),
-        "half": (0.7, 0.76),
-        "ncnn": (0.3, 0.44),
-        "openvino": (0.5, 0.40),
-        "eager": (0.2, 0.36),
-        "onnxruntime": (0.5, 0.35),
-    },
-    ("AVX2", "small"): {
-        "winograd": (0.1, 2.8),
-        "ncnn": (0.1, 1.5),
-        "openvino": (0.4, 1.4),
-        "eager": (0.1, 1.2),
-    },
-    ("AVX2", "large"): {
-        "winograd": (0.4, 0.56),
-        "ncnn": (0.3, 0.34),
-        "openvino": (0.5, 0.22),
-        "eager": (0.2, 0.20),
-    },
-    ("cuda", "small"): {"half": (1.0, 534.0), "compile": (19.0, 968.0)},
-    ("cuda", "large"): {"half": (1.0, 185.0), "compile": (22.0, 360.0)},
-}
+@dataclass(frozen=True)
+class Speed:
+    """How fast an engine was measured to be."""
+
+    startup_seconds: float
+    megapixels_per_second: float
+
+    def seconds(self, megapixels: float) -> float:
+        """What so many megapixels take, preparation included."""
+        return self.startup_seconds + megapixels / self.megapixels_per_second
+
+
+@cache
+def measured_speeds() -> dict[tuple[str, str], dict[str, Speed]]:
+    """The speeds of `speeds.toml`: (kind of device, size of network) -> engine -> speed."""
+    table = tomllib.loads(files("debayes.engine").joinpath("speeds.toml").read_text(encoding="utf-8"))
+    return {
+        (kind, size): {engine: Speed(**speed) for engine, speed in engines.items()}
+        for kind, sizes in table.items()
+        for size, engines in sizes.items()
+    }
 
 
 def prepare(
@@ -83,42 +72,48 @@ def prepare(
     image: bool = False,
     threads: int | None = None,
 ) -> Engine:
-    """An engine for a network, on the device where it is; "auto" for the one that is done first.
+    """An engine for a network, on the network's device; "auto" for the fastest.
 
-    `megapixels` says how much there is to do: an engine that takes long to get ready pays only if it is much. With
-    `image` the engine is for `restoration.restore_image` alone, and leaves out what that has no use for. An
-    engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network as it
-    is then, and a `Disagreement` is warned of.
+    `megapixels` is the amount of work: an engine that takes long to prepare pays only if there is much. With
+    `image` the engine is for `restoration.restore_image` alone, and leaves out the outputs that it does not use. An
+    engine that does not give the network's own pixels in a small test is not used: PyTorch runs the network
+    instead, with an `EngineMismatchWarning`.
 
     `threads` is for engines with threads of their own: winograd, ncnn, onnxruntime and openvino. By default they
     have as many as PyTorch, whose threads are set for the whole process by `torch.set_num_threads`.
     """
     if image:
-        network = network.beheaded()
+        network = network.mean_only()
     if name != "auto":
         _check_installed(name, network.device)
-        return _try(network, name, threads) or Engine("eager", network, eager(network), threads)
-    for candidate in rank(network, megapixels):
-        found = _try(network, candidate, threads)
-        if found is not None:
-            return found
+        candidates, reason = [name], "as asked for"
+    else:
+        candidates = rank(network, megapixels)
+        reason = f"the fastest here for {megapixels:g} megapixels, of {', '.join(candidates) or 'none measured'}"
+    for candidate in candidates:
+        engine = _try(network, candidate, threads)
+        if engine is not None:
+            log.info("engine %s: %s", candidate, reason)
+            return engine
+    log.info("engine eager: no other can be used")
     return Engine("eager", network, eager(network), threads)
 
 
 def rank(network: Network, megapixels: float) -> list[str]:
-    """The engines that can run here, the soonest done first, by what was measured."""
-    narrow = network.config.architecture == "paper"  # as those of wild-s its layers are
+    """The engines that can run here, the fastest first, by the measured speeds."""
+    narrow = network.config.architecture == "paper"  # its layers have as few channels as those of wild-s
     size = "small" if narrow or network.kmac_per_pixel < LARGE else "large"
-    times = {
-        name: ready + megapixels / speed
-        for name, (ready, speed) in MEASURED.get((kind_of(network.device), size), {}).items()
+    seconds = {
+        name: speed.seconds(megapixels)
+        for name, speed in measured_speeds().get((kind_of(network.device), size), {}).items()
         if available(name, network.device)
     }
-    return sorted(times, key=times.__getitem__)
+    log.debug("estimated seconds: %s", seconds)
+    return sorted(seconds, key=seconds.__getitem__)
 
 
 def kind_of(device: torch.device) -> str:
-    """Which speeds of `MEASURED` a device is like: CPUs have AVX-512, or are taken to be like those with AVX2."""
+    """The kind of device whose speeds apply. CPUs without AVX-512 are taken to be like those with AVX2."""
     if device.type != "cpu":
         return device.type
     return "AVX512" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "AVX2"
@@ -126,36 +121,46 @@ def kind_of(device: torch.device) -> str:
 
 def available(name: str, device: torch.device) -> bool:
     """Whether an engine can run on a device with what is installed."""
-    try:
-        _check_installed(name, device)
-    except ValueError:
-        return False
-    return True
+    return _obstacle(name, device) is None
 
 
 def _check_installed(name: str, device: torch.device) -> None:
+    obstacle = _obstacle(name, device)
+    if obstacle is not None:
+        raise DebayesError(obstacle)
+
+
+def _obstacle(name: str, device: torch.device) -> str | None:
+    """Why an engine cannot run on a device, and what to do about it; nothing if it can."""
     if name not in NEEDS:
-        raise ValueError(f"there is no engine {name!r}: there are {', '.join(NAMES)}")
-    if name == "half" and not _halves(device):
-        raise ValueError(f"this {device.type} device has no units for half precision: leave the choice to auto")
+        return f"there is no engine {name!r}: choose one of {', '.join(NAMES)}"
+    if name == "half" and not _has_half(device):
+        return f"this {device.type} device does not compute faster in half precision: leave the choice to auto"
     if (NEEDS[name] or name == "winograd") and device.type != "cpu":
-        raise ValueError(f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto")
+        return f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto"
     if name == "winograd" and not winograd.available():
-        raise ValueError(
+        return (
             f"the engine winograd was not compiled for this processor ({torch.backends.cpu.get_cpu_capability()}) "
-            "when debayes was installed: install it again with a C compiler at hand, or leave the choice to auto"
+            "when debayes was installed: install it again where there is a C compiler, or leave the choice to auto"
         )
     missing = [module for module in NEEDS[name] if find_spec(module) is None]
-    if missing:
-        raise ValueError(f'the engine {name} needs {missing[0]}: pip install "debayes[{name}]"')
+    return f'the engine {name} needs {missing[0]}: pip install "debayes[{name}]"' if missing else None
 
 
-def _halves(device: torch.device) -> bool:
-    """Whether a device multiplies numbers of half precision faster: GPUs do, and newer CPUs with bfloat16 units."""
+def _has_half(device: torch.device) -> bool:
+    """Whether a device computes faster in half precision: GPUs do, and newer CPUs with bfloat16 units."""
     if device.type == "cpu":
-        units = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return kind_of(device) == "AVX512" and any(getattr(torch.cpu, unit, bool)() for unit in units)
+        return kind_of(device) == "AVX512" and _has_bfloat16_units()
     return device.type == "cuda"
+
+
+def _has_bfloat16_units() -> bool:
+    """Whether the processor multiplies bfloat16 numbers in hardware."""
+    if hasattr(torch.cpu, "get_capabilities"):
+        units = torch.cpu.get_capabilities()
+        return any(bool(units.get(name)) for name in ("avx512_bf16", "amx_tile"))
+    private = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # PyTorch below 2.10 has no public way
+    return any(getattr(torch.cpu, name, bool)() for name in private)
 
 
 def _try(network: Network, name: str, threads: int | None) -> Engine | None:
@@ -164,17 +169,18 @@ def _try(network: Network, name: str, threads: int | None) -> Engine | None:
         "eager": eager,
         "half": half,
         "compile": compiled,
-        "winograd": lambda network: by_steps(network, partial(fusion.build, threads=threads), late=True),
+        "winograd": lambda network: by_steps(network, partial(fusion.build, threads=threads), shuffle_last=True),
         "ncnn": lambda network: by_steps(network, partial(ncnn.run_in_ncnn, threads=threads)),
         "onnxruntime": partial(onnxruntime, threads=threads),
         "openvino": partial(openvino, threads=threads),
     }
     try:
         engine = Engine(name, network, makers[name](network), threads)
-        complaint = check(engine)
-    except Exception as error:  # whatever a runtime may throw on a machine it does not like
-        complaint = f"{type(error).__name__}: {error}".splitlines()[0]
-    if complaint is None:
+        fault = check(engine)
+    except Exception as error:  # a runtime may raise anything on a machine that it does not support
+        fault = f"{type(error).__name__}: {error}".splitlines()[0]
+        log.debug("preparing the engine %s failed", name, exc_info=True)
+    if fault is None:
         return engine
-    warnings.warn(f"the engine {name} is not used: {complaint}", Disagreement, stacklevel=3)
+    warnings.warn(f"the engine {name} is not used: {fault}", EngineMismatchWarning, stacklevel=3)
     return None

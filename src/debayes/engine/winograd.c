@@ -1,14 +1,16 @@
 /* A chain of 3x3 convolutions by Winograd's F(4x4, 3x3), in which 36 multiplications do the work of 144.
 
-   The 6x6 cells that a tile of 4x4 cells sees are transformed; each of the 36 results is then a product of matrices
-   (tiles by channels, channels by filters), and a second transform makes a tile of the 36 products. GROUP tiles of a
-   row are done at a time, few enough for the second cache of a core.
+   The 6x6 cells that a tile of 4x4 results depends on are transformed to 36 points. At each point there is a product
+   of matrices (tiles by channels, channels by filters), and a second transform turns the 36 products into the tile.
+   GROUP tiles of a row are computed at a time, few enough for a core's L2 cache.
 
-   The chain goes down a strip of columns, four rows at a time: a band of a layer is done as soon as the layer before
-   has done the band below it. Between two layers there are twelve rows in a ring, and nothing else. A ring has zeros
-   outside of the picture, as the convolutions have it. Channels are last, their number a multiple of LANES.
+   The chain works down a strip of columns, four rows (a band) at a time: a band of a layer is computed as soon as the
+   layer before has computed the band below it. Between two layers only twelve rows are kept, in a ring buffer. Outside
+   of the picture a ring holds zeros, the padding of the convolutions. Channels are last, their number a multiple of
+   LANES.
 
-   LANES, the floats of a vector, and TILES, which the product of matrices does at once, depend on the processor. */
+   LANES is the number of floats of a vector and TILES the number of tiles that the product of matrices computes at
+   once; both depend on the processor. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +18,7 @@
 
 #define GROUP 12
 #define ROWS 12
-#define MOST 32 /* layers of a chain, as winograd.py knows */
+#define MOST 32 /* layers of a chain: MOST_LAYERS in winograd.py */
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 
@@ -37,7 +39,7 @@ typedef struct { /* a source of the first layer's channels, or where the result 
     int64_t row, cell, channels;
 } Picture;
 
-typedef struct { /* what a call works on; left and right are of the result, column 0 of a ring is `start` */
+typedef struct { /* one call: left and right bound the result, `start` is the column at the left end of a ring */
     const Layer *layers;
     int64_t count;
     int64_t height, width;
@@ -51,13 +53,13 @@ INLINE Vector load(const float *from) { return *(const Unaligned *)from; }
 
 INLINE void store(float *to, Vector value) { *(Unaligned *)to = value; }
 
-/* max(x, 0); what is no number stays none. */
+/* max(x, 0); NaN stays NaN. */
 INLINE Vector rectify(Vector x) { return (Vector)((Mask)x & ~(Mask)(x <= 0.0f)); }
 
-/* Where a row of the picture lies in a ring: the four of a band one below the other. */
+/* The place of a row of the picture in a ring; the four rows of a band are consecutive. */
 INLINE int64_t place(const Work *work, int64_t row) { return ((row - work->top) % ROWS + ROWS) % ROWS; }
 
-/* Six cells in a line to the six points at which the product is taken. */
+/* Transforms six cells in a line to the six points at which the product is taken. */
 INLINE void to_points(const Vector *x, int step, Vector *y) {
     Vector a = x[4 * step] - 4.0f * x[2 * step], b = x[3 * step] - 4.0f * x[step];
     Vector c = x[4 * step] - x[2 * step], d = x[3 * step] - x[step];
@@ -69,7 +71,7 @@ INLINE void to_points(const Vector *x, int step, Vector *y) {
     y[5 * step] = 4.0f * x[step] - 5.0f * x[3 * step] + x[5 * step];
 }
 
-/* Products at six points to four cells in a line. */
+/* Transforms the products at six points to four cells in a line. */
 INLINE void from_points(const Vector *x, int step, Vector *y) {
     Vector a = x[step] + x[2 * step], b = x[step] - x[2 * step];
     Vector c = x[3 * step] + x[4 * step], d = x[3 * step] - x[4 * step];
@@ -79,7 +81,7 @@ INLINE void from_points(const Vector *x, int step, Vector *y) {
     y[3 * step] = b + 8.0f * d + x[5 * step];
 }
 
-/* The 36 points of some tiles, from six rows; `spread` has tiles x 36 x channels. */
+/* Transforms six rows to the 36 points of some tiles; `spread` is tiles x 36 x channels. */
 static void transform(const float *const rows[6], int64_t first, int64_t in, int64_t tiles, float *spread) {
     for (int64_t tile = 0; tile < tiles; tile++)
         for (int64_t c = 0; c < in; c += LANES) {
@@ -93,7 +95,7 @@ static void transform(const float *const rows[6], int64_t first, int64_t in, int
         }
 }
 
-/* TILES tiles by one or two vectors of filters. */
+/* The product of TILES tiles and one or two vectors of filters. */
 INLINE void multiply_block(const float *x, const float *filters, float *y, int64_t in, int64_t out, int vectors) {
     Vector sums[TILES][2];
     for (int tile = 0; tile < TILES; tile++)
@@ -120,7 +122,7 @@ static void multiply(const float *spread, const Layer *layer, int64_t tiles, flo
             }
 }
 
-/* Sixteen cells of the result, as far as they are asked for. */
+/* Stores the sixteen cells of a tile, or those of them that belong to the result. */
 static void hand_out(const Work *work, const Picture *target, int64_t row, int64_t column, int64_t c, const Vector *tile) {
     int64_t channels = target->channels - c;
     for (int i = 0; i < 16; i++) {
@@ -132,7 +134,7 @@ static void hand_out(const Work *work, const Picture *target, int64_t row, int64
     }
 }
 
-/* The tiles of the products, to the next ring or to the target: `row` and `first` say where they are. */
+/* Transforms the products to tiles, in the next ring or in the target, from `row` and column `first` on. */
 static void finish(const Work *work, int64_t l, int64_t row, int64_t first, int64_t tiles, const Picture *target) {
     const Layer *layer = work->layers + l;
     int64_t out = layer->out, wide = work->wide;
@@ -159,13 +161,13 @@ static void finish(const Work *work, int64_t l, int64_t row, int64_t first, int6
         }
 }
 
-/* The columns of a ring that are inside of the picture. */
+/* The columns of a ring that are inside the picture. */
 INLINE void find_inside(const Work *work, int64_t *from, int64_t *to) {
     *from = work->start < 0 ? -work->start : 0;
     *to = work->width - work->start < work->wide ? work->width - work->start : work->wide;
 }
 
-/* Four rows of the sources, side by side, into the first ring. */
+/* Copies four rows of the sources into the first ring, their channels concatenated. */
 static void enter(const Work *work, const Picture *sources, int64_t many, int64_t row) {
     int64_t in = work->layers[0].in, from, to;
     find_inside(work, &from, &to);
@@ -187,7 +189,7 @@ static void enter(const Work *work, const Picture *sources, int64_t many, int64_
     }
 }
 
-/* Zeros in four rows of a ring wherever they are outside of the picture. */
+/* Sets four rows of a ring to zero outside of the picture. */
 static void clear(const Work *work, int64_t l, int64_t row) {
     int64_t in = work->layers[l].in, from, to;
     find_inside(work, &from, &to);
@@ -199,7 +201,7 @@ static void clear(const Work *work, int64_t l, int64_t row) {
     }
 }
 
-/* A band of a layer: four rows of it, of all columns. */
+/* Computes a band of a layer: four rows, all columns. */
 static void convolve(const Work *work, int64_t l, int64_t row, const Picture *target) {
     const Layer *layer = work->layers + l;
     const float *rows[6];
@@ -212,10 +214,10 @@ static void convolve(const Work *work, int64_t l, int64_t row, const Picture *ta
     }
 }
 
-/* Tiles of a strip that has so many columns of the result: each layer but the last makes one more on either side. */
+/* Tiles across a strip with so many columns of the result; each layer but the last adds one on either side. */
 INLINE int64_t count_tiles(int64_t count, int64_t columns) { return (columns + 2 * (count - 1) + 3) / 4; }
 
-/* Where the parts of some memory are, if there is some; how many floats it has. */
+/* Divides a block of memory, if one is given, into its parts; returns the floats needed. */
 static int64_t share(Work *work, float *memory) {
     int64_t used = 0, most = 0;
     for (int64_t l = 0; l < work->count; l++) {
@@ -241,7 +243,7 @@ EXPORT int64_t measure(const Layer *layers, int64_t count, int64_t columns) {
     return share(&work, NULL);
 }
 
-/* Rows `top` to `bottom` and columns `left` to `right` of what the layers make of a picture. */
+/* Computes rows `top` to `bottom` and columns `left` to `right` of the chain's result for a picture. */
 EXPORT void convolve_chain(const Layer *layers, int64_t count, const Picture *sources, int64_t many, const Picture *target,
                            int64_t height, int64_t width, int64_t top, int64_t bottom, int64_t left, int64_t right,
                            float *memory) {
@@ -254,7 +256,7 @@ EXPORT void convolve_chain(const Layer *layers, int64_t count, const Picture *so
     for (int64_t time = first; time < bands + count - 1; time++) {
         for (; entered <= time + 1; entered++) enter(&work, sources, many, top + 4 * entered);
         for (int64_t l = 0; l < count; l++) {
-            int64_t band = time - l, around = (count - 1 - l + 3) / 4; /* bands beyond, which later layers see */
+            int64_t band = time - l, around = (count - 1 - l + 3) / 4; /* bands beyond the part that later layers need */
             if (band < -around || band >= bands + around) continue;
             convolve(&work, l, top + 4 * band, target);
             if (l + 1 < count) clear(&work, l + 1, top + 4 * band);
@@ -262,5 +264,5 @@ EXPORT void convolve_chain(const Layer *layers, int64_t count, const Picture *so
     }
 }
 
-/* What channels come in multiples of. */
+/* Channels are multiples of this. */
 EXPORT int64_t lanes(void) { return LANES; }

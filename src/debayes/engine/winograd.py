@@ -1,7 +1,7 @@
 """Chains of 3x3 convolutions on a CPU by Winograd's method, in C (`winograd.c`).
 
-Each takes a quarter of the multiplications, in single precision, and what lies between the first and the last never
-leaves a core's cache. The library is compiled when debayes is installed, if there is a C compiler.
+Each takes a quarter of the multiplications, in single precision, and the features between the first and the last
+never leave a core's cache. The library is compiled when debayes is installed, if there is a C compiler.
 """
 
 import ctypes
@@ -15,14 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Columns of a strip, which a thread goes down: few enough for the cache of a core, and whole groups of tiles.
+# Columns of a strip, which a thread computes from the top: few enough for a core's cache, and whole groups of
+# tiles.
 STRIP = 144
 
-# Parts of a picture for each thread, so that none waits long for another, and rows that a part has at least.
-PARTS, LEAST = 4, 64
+# Parts of a picture a thread, so that none waits long for another, and the least rows of a part.
+PARTS, LEAST_ROWS = 4, 64
 
-# Layers of a chain that `winograd.c` has room for.
-MOST = 32
+# The most layers of a chain: as many as `winograd.c` has room for.
+MOST_LAYERS = 32
 
 # Filters of three taps at the six points 0, 1, -1, 2, -2 and infinity.
 POINTS = torch.tensor(
@@ -46,7 +47,7 @@ class Layer:
     bias: Float[Tensor, " o"]
     rectified: bool = False
     summed: bool = False
-    """Whether the input of the convolution before it is added to what it gives, as in a residual block."""
+    """Whether the input of the convolution before is added to its result, as in a residual block."""
 
 
 class _Layer(ctypes.Structure):
@@ -63,29 +64,30 @@ class _Picture(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Chain:
-    """Convolutions one after the other; the first sees what it is given side by side, as channels."""
+    """Convolutions one after the other; the first takes its inputs concatenated as channels."""
 
     layers: tuple[Layer, ...]
     threads: int | None = None
-    """How many work on a picture; as many as PyTorch has if none is given."""
+    """How many threads work on a picture; by default as many as PyTorch has."""
 
     def __post_init__(self) -> None:
         seen = [layer.weight.shape[1] for layer in self.layers]
         made = [layer.weight.shape[0] for layer in self.layers]
         added = [i for i, layer in enumerate(self.layers) if layer.summed]
-        if not 1 <= len(self.layers) <= MOST or seen[1:] != made[:-1]:
-            raise ValueError(f"1 to {MOST} convolutions that take what the one before gives make a chain")
+        if not 1 <= len(self.layers) <= MOST_LAYERS or seen[1:] != made[:-1]:
+            raise ValueError(
+                f"a chain is 1 to {MOST_LAYERS} convolutions, each of which takes the result of the one before"
+            )
         if any(i == 0 or seen[i - 1] != made[i] for i in added):
-            raise ValueError("only the input of the convolution before, of as many channels, can be added")
+            raise ValueError("a convolution can only add the input of the one before, of as many channels")
 
     def __call__(self, *inputs: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b o h w"]:
         batch, _, height, width = inputs[0].shape
         channels = self.layers[0].weight.shape[1]
-        alike = {(len(each), *each.shape[2:], each.device.type) for each in inputs} == {
-            (batch, height, width, "cpu")
-        }
-        if not alike or sum(each.shape[1] for each in inputs) != channels:
-            raise ValueError(f"this chain takes {channels} channels, of pictures of one size on a CPU")
+        expected = (batch, height, width, "cpu")
+        same = all((len(each), *each.shape[2:], each.device.type) == expected for each in inputs)
+        if not same or sum(each.shape[1] for each in inputs) != channels:
+            raise ValueError(f"this chain takes {channels} channels of pictures of one size on a CPU")
         shape = (batch, len(self.layers[-1].bias), height, width)
         result = torch.empty(shape, memory_format=torch.channels_last)
         for i in range(batch):
@@ -99,11 +101,11 @@ class Chain:
         target = _Picture(*_describe(result))
         height, width = inputs[0].shape[1:]
         across = _cut(width, STRIP - 2 * (len(layers) - 1))
-        down = _cut(height, max(LEAST, height * len(across) // (PARTS * threads)))
+        down = _cut(height, max(LEAST_ROWS, height * len(across) // (PARTS * threads)))
         floats = library.measure(layers, len(layers), max(right - left for left, right in across))
 
         def work(part: tuple[int, int, int, int]) -> None:
-            _ = self, inputs, result  # there as long as any thread works on them
+            _ = self, inputs, result  # keeps their memory while a thread works on it
             memory = torch.empty(floats)
             where = (layers, len(layers), sources, len(sources), ctypes.byref(target), height, width)
             library.convolve_chain(*where, *part, memory.data_ptr())
@@ -113,14 +115,14 @@ class Chain:
         try:
             for future in futures:
                 future.result()
-        finally:  # if it is interrupted: nobody may have the memory while a thread is at it
+        finally:  # after an interrupt too, the memory must stay until the last thread has finished
             for future in futures:
                 future.cancel()
             wait(futures)
 
     @cached_property
     def _arranged(self) -> tuple[ctypes.Array[_Layer], list[Tensor]]:
-        """The layers as the library takes them, and what they point at."""
+        """The layers as the library takes them, and the tensors that they point to."""
         lanes = _load().lanes()
         held: list[Tensor] = []
         layers = []
@@ -134,8 +136,11 @@ class Chain:
 
 
 def arrange(weight: Float[Tensor, "o i 3 3"], lanes: int) -> Float[Tensor, "36 n"]:
-    """Filters at the 36 points, as the library reads them: two vectors of filters, input after input, then the next
-    two; channels are filled up with zeros to whole vectors."""
+    """Filters at the 36 points in the library's order: two vectors of filters for each input channel, then two
+    more.
+
+    Channels are filled up with zeros to whole vectors.
+    """
     outputs, inputs = weight.shape[:2]
     points = torch.einsum("xa,oiab,yb->xyio", POINTS, weight.double(), POINTS).flatten(0, 1)
     points = torch.nn.functional.pad(points, (0, -outputs % lanes, 0, -inputs % lanes))
@@ -148,7 +153,7 @@ def available() -> bool:
 
 
 def _find() -> Path | None:
-    """The library for this processor's vector units, or the one for all of its kind."""
+    """The library for this processor's vector units, or the one for every processor of the platform."""
     names = (torch.backends.cpu.get_cpu_capability(), "DEFAULT")
     paths = (Path(__file__).with_name(f"winograd-{name}.so") for name in names)
     return next((path for path in paths if path.exists()), None)
@@ -170,16 +175,16 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def _cut(size: int, most: int) -> list[tuple[int, int]]:
-    """Parts of a side, the last of which may be shorter."""
+    """Parts of a side of at most `most`; the last may be shorter."""
     return [(start, min(start + most, size)) for start in range(0, size, most)]
 
 
 def _lay_out(picture: Float[Tensor, "c h w"]) -> Float[Tensor, "c h w"]:
-    """The same in single precision, its channels last in memory."""
+    """The picture in single precision, channels last."""
     picture = picture.float()
     return picture if picture.stride(0) == 1 else picture.permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
 
 def _describe(picture: Float[Tensor, "c h w"]) -> tuple[int, int, int, int]:
-    """Where a picture is, floats from row to row and from cell to cell, and its channels."""
+    """The address of a picture, its strides from row to row and from cell to cell in floats, and its channels."""
     return picture.data_ptr(), picture.stride(1), picture.stride(2), picture.shape[0]

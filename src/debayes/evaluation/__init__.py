@@ -1,1 +1,1 @@
-"""Scores: metrics, the protocol, test sets, other methods."""
+"""Scoring methods: metrics, the protocol of the published tables, test sets, baselines, throughput."""

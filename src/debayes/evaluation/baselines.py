@@ -1,32 +1,38 @@
-"""What others do with a mosaic: classical demosaicking, with or without a denoiser, and a learnt peer.
+"""Baselines: classical demosaicking with or without a denoiser, and a small published network.
 
-All but bilinear need libraries of the extra `peers`: pip install "debayes[peers]". A name is a demosaicker, or one
-followed by "+bm3d", which is told the true noise level, as none of debayes' own models is.
+All except bilinear need libraries of the extra `peers`: pip install "debayes[peers]". The name of a baseline is a
+demosaicking method, optionally followed by "+bm3d". BM3D is given the true noise level; the models of debayes are
+not.
 """
 
 import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from debayes.imaging import cfa
+from debayes.system.errors import DebayesError
 
-# Of a mosaic (1, h, w), its pattern and the noise level, or none if that is not known.
+# From a mosaic (1, h, w), its pattern and the noise level (None if unknown) to an image (3, h, w).
 Baseline = Callable[[Tensor, str, float | None], Tensor]
 
-# Photosites that a mosaic is continued by, so that no method is judged by how it treats borders.
+# Mosaics are extended by this many photosites on each side, so that border handling does not affect the scores.
 _BORDER = 16
 
 
-def find(name: str) -> Baseline:
-    """The baseline of a name: takes a mosaic (1, h, w), its pattern and the noise level to an image (3, h, w)."""
-    first, _, then = name.partition("+")
-    if first not in DEMOSAICKERS or then not in ("", "bm3d"):
+def find_baseline(name: str) -> Baseline:
+    """The baseline with this name; its libraries must be installed."""
+    first, _, denoiser = name.partition("+")
+    if first not in DEMOSAICKERS or denoiser not in ("", "bm3d"):
         known = ", ".join(DEMOSAICKERS)
-        raise ValueError(f"there is no baseline {name!r}: there are {known}, alone or followed by +bm3d")
+        raise DebayesError(f"there is no baseline {name!r}: use one of {known}, alone or followed by +bm3d")
+    for library in (_LIBRARIES.get(first), denoiser):
+        if library and find_spec(library) is None:
+            raise DebayesError(f'the baseline {name!r} needs {library}: pip install "debayes[peers]"')
     demosaick = DEMOSAICKERS[first]
 
     def run(mosaic: Tensor, pattern: str, sigma: float | None) -> Tensor:
@@ -34,26 +40,23 @@ def find(name: str) -> Baseline:
             check_blind(name)
         mosaic = mosaic.cpu()
         padded = cfa.pad(mosaic, _BORDER, _BORDER + mosaic.shape[1] % 2, _BORDER, _BORDER + mosaic.shape[2] % 2)
-        try:
-            image = demosaick(padded, pattern)
-            image = image[:, _BORDER : _BORDER + mosaic.shape[1], _BORDER : _BORDER + mosaic.shape[2]]
-            return denoise(image, sigma) if then and sigma is not None and sigma > 0 else image
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f'the baseline {name!r} needs {error.name}: pip install "debayes[peers]"'
-            ) from None
+        image = demosaick(padded, pattern)
+        image = image[:, _BORDER : _BORDER + mosaic.shape[1], _BORDER : _BORDER + mosaic.shape[2]]
+        return denoise(image, sigma) if denoiser and sigma is not None and sigma > 0 else image
 
     return run
 
 
 def check_blind(name: str) -> None:
-    """Refuse a baseline, by name, that cannot do without the noise level."""
+    """Raise if the baseline with this name needs the noise level."""
     if "+" in name:
-        raise ValueError(f"the baseline {name!r} must be told the noise level, which is not known of given mosaics")
+        raise DebayesError(
+            f"the baseline {name!r} needs the noise level, which is unknown for real mosaics: leave out +bm3d"
+        )
 
 
 def bilinear(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"]:
-    """Bilinear interpolation: the row that every method must beat."""
+    """Bilinear interpolation."""
     return cfa.interpolate(mosaic[None], pattern)[0]
 
 
@@ -72,11 +75,11 @@ def menon(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"
 
 
 def demosaicnet(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "3 h w"]:
-    """Gharbi et al. 2016, the network of the package of that name, which was trained without noise."""
+    """Gharbi et al. 2016: the network of the package `demosaicnet`, trained without noise."""
     network = _demosaicnet()
     top, column = cfa.red_offset(pattern)
-    left = 1 - column  # it was trained on GRBG
-    reach = 32  # and its convolutions eat less than this of each border
+    left = 1 - column  # the network expects GRBG
+    reach = 32  # more than its convolutions crop from each side
     padded = cfa.pad(mosaic, reach + top, reach + top, reach + left, reach + left)
     spread = cfa.masks("GRBG", *padded.shape[1:]) * padded
     with torch.inference_mode():
@@ -87,19 +90,20 @@ def demosaicnet(mosaic: Float[Tensor, "1 h w"], pattern: str) -> Float[Tensor, "
 
 
 def denoise(image: Float[Tensor, "3 h w"], sigma: float) -> Float[Tensor, "3 h w"]:
-    """BM3D for colour images (Dabov et al. 2007), told the noise level of the mosaic."""
+    """BM3D for colour images (Dabov et al. 2007), given the noise level of the mosaic."""
     from bm3d import bm3d_rgb
 
     return _from_numpy(bm3d_rgb(image.permute(1, 2, 0).double().numpy(), sigma))
 
 
 DEMOSAICKERS = {"bilinear": bilinear, "malvar": malvar, "menon": menon, "demosaicnet": demosaicnet}
+_LIBRARIES = {"malvar": "colour_demosaicing", "menon": "colour_demosaicing", "demosaicnet": "demosaicnet"}
 
 
 @cache
 def _demosaicnet() -> torch.nn.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package reads its weights by a way that is deprecated
+        warnings.simplefilter("ignore")  # the package loads its weights in a deprecated way
         from demosaicnet import BayerDemosaick
 
         network: torch.nn.Module = BayerDemosaick()

@@ -1,15 +1,18 @@
-"""How good a restored image is. One implementation each; the tests hold them against scikit-image."""
+"""Image quality and uncertainty metrics. The tests compare PSNR and SSIM with scikit-image."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from debayes.system.errors import DebayesError
+
 
 def psnr(
     image: Float[Tensor, "*batch c h w"], target: Float[Tensor, "*batch c h w"], *, data_range: float = 1.0
 ) -> Float[Tensor, "*batch"]:
-    """Peak signal-to-noise ratio in dB over all pixels and channels of each image; infinite at equality.
+    """Peak signal-to-noise ratio in dB over all pixels and channels of each image; infinite if the images are
+    equal.
 
     >>> round(float(psnr(torch.zeros(3, 8, 8), torch.full((3, 8, 8), 0.1))), 4)
     20.0
@@ -21,10 +24,11 @@ def psnr(
 def ssim(
     image: Float[Tensor, "*batch c h w"], target: Float[Tensor, "*batch c h w"], *, data_range: float = 1.0
 ) -> Float[Tensor, "*batch"]:
-    """Structural similarity as the field reports it: Gaussian window 11, sigma 1.5, mean over valid windows."""
+    """Structural similarity: Gaussian window of 11 pixels with sigma 1.5, averaged over the windows inside the
+    image."""
     *batch, channels, height, width = image.shape
     if min(height, width) < 11:
-        raise ValueError(f"SSIM needs images of at least 11x11 pixels, not {height}x{width}")
+        raise DebayesError(f"SSIM needs images of at least 11x11 pixels, not {height}x{width}")
     taps = torch.arange(-5, 6, dtype=torch.float64, device=image.device)
     window = torch.exp(-0.5 * (taps / 1.5).square())
     window /= window.sum()
@@ -44,10 +48,10 @@ def ssim(
 
 
 def calibration_error(levels: Float[Tensor, "*shape"]) -> float:
-    """The mean distance between level and coverage of central intervals, over all levels.
+    """The mean absolute difference between the level and the coverage of central intervals, over all levels.
 
-    Given is, for each true value, the level of the smallest interval that holds it; those of an honest posterior
-    are uniform between 0 and 1, and the error 0.
+    `levels` has, for each true value, the level of the smallest interval that contains it. For a calibrated
+    posterior they are uniform on [0, 1] and the error is 0.
     """
     ordered = levels.detach().double().flatten().sort().values
     coverage = (torch.arange(len(ordered), dtype=torch.float64, device=ordered.device) + 0.5) / len(ordered)
@@ -55,13 +59,16 @@ def calibration_error(levels: Float[Tensor, "*shape"]) -> float:
 
 
 def sparsification_error(error: Float[Tensor, "*shape"], doubt: Float[Tensor, "*shape"]) -> float:
-    """The area between two curves (AUSE): the root mean square error of what is left when the most doubtful pixels
-    are taken away, and when those with the largest errors are; in units of that of all. 0 is the best order."""
+    """The area under the sparsification error curve (AUSE); 0 if doubt ranks the pixels exactly as their errors do.
+
+    One curve is the root mean square error of the remaining pixels as those with the highest doubt are removed, the
+    other as those with the largest errors are removed; both are relative to the error of all pixels.
+    """
     squares = error.detach().double().flatten().square()
 
-    def left(order: Tensor) -> Tensor:
-        sums = squares[order].cumsum(0)  # from the least doubtful on
+    def remaining_error(order: Tensor) -> Tensor:
+        sums = squares[order].cumsum(0)  # starting with the lowest
         return (sums / torch.arange(1, len(sums) + 1, device=sums.device)).sqrt()
 
-    by_doubt, best = left(doubt.flatten().argsort()), left(squares.argsort())
+    by_doubt, best = remaining_error(doubt.flatten().argsort()), remaining_error(squares.argsort())
     return float((by_doubt - best).mean() / squares.mean().sqrt().clamp_min(1e-30))

@@ -1,4 +1,4 @@
-"""What others published: rows for our tables, kept as data in published.toml."""
+"""Published scores of other methods, read from published.toml, to print beside ours."""
 
 import tomllib
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Row:
-    """The score of a method on a set of pictures, at one noise level."""
+    """The published score of a method on a set of pictures at one noise level."""
 
     method: str
     data: str
-    """The set, by the name it has under DEBAYES_DATA."""
+    """The set, by its folder name under DEBAYES_DATA."""
     sigma: float | None
-    """In units of 1/255; none for a set whose mosaics have their own noise."""
+    """In units of 1/255; None for a set of real noisy mosaics."""
     psnr: float
     ssim: float
     source: str
@@ -21,8 +21,8 @@ class Row:
 
 
 def rows(data: str, sigma: float | None) -> list[Row]:
-    """The published rows of a set at a noise level (or none), in the order of their source."""
-    text = (resources.files("debayes.evaluation") / "published.toml").read_text()
+    """The published rows of a set at a noise level (None: its own noise), in the order of published.toml."""
+    text = (resources.files("debayes.evaluation") / "published.toml").read_text(encoding="utf-8")
     return [
         Row(row["method"], data, sigma, psnr=row[data][0], ssim=row[data][1], source=source["cite"])
         for source in tomllib.loads(text)["source"]

@@ -1,4 +1,4 @@
-"""Scores as tables: markdown for people, CSV and JSON for programs."""
+"""Scores as markdown tables, and as records for CSV and JSON."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from debayes.evaluation import msr, protocol, published, uncertainty
+from debayes.evaluation.plain_colors import SIGMA, Residual
 from debayes.evaluation.protocol import Score
+from debayes.evaluation.uncertainty import UncertaintyScores
 
 # Scores by method, set of pictures and pattern.
 Scores = Mapping[tuple[str, str, str], Sequence[Score]]
 # Scores on the MSR set by method and the name of its folder.
-MsrScores = Mapping[tuple[str, str], Sequence[msr.Score]]
+MsrScores = Mapping[tuple[str, str], Sequence[msr.PairScore]]
+# What is left of the noise on plain colours, by method.
+Residuals = Mapping[str, Sequence[Residual]]
 
 _MSR_NOTE = (
-    "Published rows are of the pictures of test.txt. Their sRGB values were made by the data set's own fitted\n"
-    "colour transform and tone curve, ours by the sRGB curve alone: in sRGB they are not comparable to the digit."
+    "Published rows are of the pictures in test.txt. Their sRGB values were computed with a colour transform and\n"
+    "tone curve fitted to the data set, ours with the sRGB curve alone: sRGB columns are not exactly comparable."
 )
 
 
 def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> str:
-    """PSNR / SSIM of each method, and below, in italics, what others published for the same sets."""
+    """PSNR / SSIM of each method, with published scores for the same sets below in italics."""
     methods = list(dict.fromkeys(method for method, _, _ in scores))
     columns = [
         (data, pattern, sigma)
@@ -43,13 +47,13 @@ def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -
 
 
 def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
-    """PSNR / SSIM of each method on the MSR set in linear values and in sRGB, and below what others published."""
+    """PSNR / SSIM of each method on the MSR set, linear and sRGB, with published scores below in italics."""
     folders = list(dict.fromkeys(data for _, data in scores))
     columns = [(data, space) for data in folders for space in msr.SPACES]
     heads = [f"{f'{data} ' * (len(folders) > 1)}{space} PSNR / SSIM" for data, space in columns]
     rows = {}
     for method in dict.fromkeys(method for method, _ in scores):
-        averages = [msr.average(scores[method, data], space) for data, space in columns]
+        averages = [msr.average_pairs(scores[method, data], space) for data, space in columns]
         rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim in averages]
     for row in _published_msr() if compare else ():
         cells = rows.setdefault(_italic(row["method"]), ["-"] * len(columns))
@@ -60,12 +64,12 @@ def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
 
 
 def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
-    """How far the doubt of each method that has any can be trusted: a row for each set and noise level."""
+    """The uncertainty scores of each method that has an uncertainty: a row for each set and noise level."""
     levels = [f"{100 * level:g} %" for level in uncertainty.LEVELS]
     rows = {}
-    for (method, data, pattern), found in scores.items():
+    for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
-            mean = _mean_honesty(found, sigma)
+            mean = _mean_uncertainty(picture_scores, sigma)
             if mean is None:
                 continue
             cells = [f"{100 * share:.1f} %" for share in mean.coverage]
@@ -74,22 +78,39 @@ def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
     return _table(["coverage of intervals", *levels, "calibration error", "NLL", "AUSE"], rows)
 
 
+def plain_colors_markdown(residuals: Residuals) -> str:
+    """What each method leaves of the noise on plain colours, in units of 1/255: a column for each case."""
+    cases = [residual.case for residual in next(iter(residuals.values()))]
+    header = [f"{_numbers(case.color)}; {_numbers(case.factors)}" for case in cases]
+    rows = {method: [f"{residual.left:.2f}" for residual in values] for method, values in residuals.items()}
+    return _table([f"left of noise {SIGMA:g}/255 on a colour; factors", *header], rows)
+
+
+def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    return [
+        {"method": method, "color": residual.case.color, "factors": residual.case.factors, "left": residual.left}
+        for method, values in residuals.items()
+        for residual in values
+    ]
+
+
 def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """All of it as plain values: each picture's scores, their means, and the published rows."""
+    """Everything as plain values: the scores of each picture, their means, and the published rows."""
     means = []
-    for (method, data, pattern), found in scores.items():
+    for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
-            psnr, ssim, noise_error = protocol.average(found, sigma)
+            psnr, ssim, noise_error = protocol.average(picture_scores, sigma)
             key = {"method": method, "data": data, "pattern": pattern, "sigma": sigma}
-            doubt = _flat_honesty(_mean_honesty(found, sigma))
+            doubt = _flat_uncertainty(_mean_uncertainty(picture_scores, sigma))
             means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error, **doubt})
     sets = dict.fromkeys(data for _, data, _ in scores)
     return {
         "means": means,
         "pictures": [
             {"method": method, "data": data, "pattern": pattern, **_flat(score)}
-            for (method, data, pattern), found in scores.items()
-            for score in found
+            for (method, data, pattern), picture_scores in scores.items()
+            for score in picture_scores
         ],
         "published": [
             asdict(row) for data in sets for sigma in sigmas for row in published.rows(Path(data).name, sigma)
@@ -100,25 +121,25 @@ def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) ->
 
 
 def msr_records(scores: MsrScores) -> dict[str, list[dict[str, Any]]]:
-    """The same for the MSR set; what is of one space (linear or sRGB) says which."""
+    """The same for the MSR set; each record names its space, linear or sRGB."""
     means = []
-    for (method, data), found in scores.items():
+    for (method, data), picture_scores in scores.items():
         for space in msr.SPACES:
-            psnr, ssim = msr.average(found, space)
+            psnr, ssim = msr.average_pairs(picture_scores, space)
             means.append({"method": method, "data": data, "space": space, "psnr": psnr, "ssim": ssim})
     return {
         "means": means,
         "pictures": [
             {"method": method, "data": data, "pattern": msr.PATTERN, **asdict(score)}
-            for (method, data), found in scores.items()
-            for score in found
+            for (method, data), picture_scores in scores.items()
+            for score in picture_scores
         ],
         "published": _published_msr(),
     }
 
 
 def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV, with a head of all their keys; what a row lacks stays empty."""
+    """Rows as CSV with a header of all keys; missing values are empty."""
     text = StringIO()
     table = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     table.writeheader()
@@ -127,39 +148,43 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(score: Score) -> dict[str, Any]:
-    """A score as plain values, without what was not measured of its doubt."""
-    plain = {name: value for name, value in asdict(score).items() if name != "honesty"}
-    return plain | _flat_honesty(score.honesty)
+    """A score as plain values; uncertainty scores are left out if they were not measured."""
+    plain = {name: value for name, value in asdict(score).items() if name != "uncertainty"}
+    return plain | _flat_uncertainty(score.uncertainty)
 
 
-def _mean_honesty(scores: Sequence[Score], sigma: float) -> uncertainty.Honesty | None:
-    """What became of the claims at one level, on average, if that was measured."""
-    known = [score.honesty for score in scores if score.honesty is not None and score.sigma == sigma]
-    return uncertainty.average(known) if known else None
+def _mean_uncertainty(scores: Sequence[Score], sigma: float) -> UncertaintyScores | None:
+    """The mean uncertainty scores at one noise level, None if they were not measured."""
+    known = [score.uncertainty for score in scores if score.uncertainty is not None and score.sigma == sigma]
+    return uncertainty.average_uncertainty(known) if known else None
 
 
-def _flat_honesty(found: uncertainty.Honesty | None) -> dict[str, float]:
-    """What became of claims, each under a name of its own; nothing if that was not measured."""
-    if found is None:
+def _flat_uncertainty(scores: UncertaintyScores | None) -> dict[str, float]:
+    """Uncertainty scores by name; none if they were not measured."""
+    if scores is None:
         return {}
-    covered = zip(uncertainty.LEVELS, found.coverage, strict=True)
-    others = {"calibration_error": found.calibration_error, "nll": found.nll, "ause": found.ause}
-    return {f"coverage_{100 * level:g}": share for level, share in covered} | others
+    coverage = zip(uncertainty.LEVELS, scores.coverage, strict=True)
+    others = {"calibration_error": scores.calibration_error, "nll": scores.nll, "ause": scores.ause}
+    return {f"coverage_{100 * level:g}": share for level, share in coverage} | others
 
 
-def _table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A markdown table: heads, and rows of cells by name."""
-    lines = [heads, ["---"] * len(heads), *([name, *cells] for name, cells in rows.items())]
+def _table(header: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    """A markdown table from its header and its rows by name."""
+    lines = [header, ["---"] * len(header), *([name, *cells] for name, cells in rows.items())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
 def _italic(method: str) -> str:
-    """The name of a published row; an asterisk in it is no markup."""
+    """The name of a published row in italics, with its asterisks escaped."""
     return f"*{method.replace('*', chr(92) + '*')}, published*"
 
 
 def _published_msr() -> list[dict[str, Any]]:
-    """The published rows of the MSR set, one for each space."""
+    """The published rows of the MSR set in each space."""
     return [
         {
             "method": row.method,

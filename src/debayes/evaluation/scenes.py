@@ -1,4 +1,4 @@
-"""Pictures that are always at hand: a cartoon drawn here, and free photographs of scikit-image."""
+"""Test pictures that need no download: a drawn cartoon, and free photographs that come with scikit-image."""
 
 from typing import Any
 
@@ -7,32 +7,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Photographs that scikit-image carries itself: CC0, but for the astronaut's and the rocket's (public domain).
+from debayes.system.errors import DebayesError
+
+# Photographs inside the scikit-image package. The astronaut and the rocket are in the public domain, the others
+# CC0.
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 
-# Samples a pixel and axis that the cartoon's edges are averaged over.
-_FINE = 4
+# The cartoon is drawn with this many samples per pixel along each axis, then averaged, for antialiased edges.
+_SAMPLES = 4
 
 
 def photograph(name: str) -> Float[Tensor, "3 h w"]:
     """One of `PHOTOGRAPHS`, 0 = black and 1 = white."""
     if name not in PHOTOGRAPHS:
-        raise ValueError(f"the photographs at hand are {', '.join(PHOTOGRAPHS)}, not {name!r}")
+        raise DebayesError(f"the photographs of scikit-image are {', '.join(PHOTOGRAPHS)}, not {name!r}")
     try:
         from skimage import data
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'the photographs at hand are those of scikit-image: pip install "debayes[demo]"'
-        ) from None
-    load: Any = getattr(data, name)  # scikit-image has no annotations there
+        raise DebayesError('the test photographs need scikit-image: pip install "debayes[demo]"') from None
+    load: Any = getattr(data, name)  # this part of scikit-image is not annotated
     return torch.from_numpy(np.asarray(load())).permute(2, 0, 1).float() / 255
 
 
 def cartoon(size: int) -> Float[Tensor, "3 {size} {size}"]:
-    """A face of plain areas with sharp outlines, like the cartoons that the paper draws its curves from."""
-    grid = (torch.arange(size * _FINE) + 0.5) / (size * _FINE)
+    """A face of uniform areas with sharp outlines, like the cartoons of the paper's figures."""
+    grid = (torch.arange(size * _SAMPLES) + 0.5) / (size * _SAMPLES)
     y, x = grid[:, None], grid[None, :]
-    picture = torch.ones(3, size * _FINE, size * _FINE) * _color(0.62, 0.83, 0.90)
+    picture = torch.ones(3, size * _SAMPLES, size * _SAMPLES) * _color(0.62, 0.83, 0.90)
 
     def paint(where: Tensor, red: float, green: float, blue: float) -> None:
         picture.copy_(torch.where(where, _color(red, green, blue), picture))
@@ -63,7 +64,7 @@ def cartoon(size: int) -> Float[Tensor, "3 {size} {size}"]:
     paint(disc(0.58, 0.5, 0.03, 0.022), 0.90, 0.66, 0.52)  # nose
     outlined(0.685, 0.5, 0.05, 0.11, 0.72, 0.13, 0.18)  # mouth
     paint(disc(0.685, 0.5, 0.05, 0.11) & (y < 0.667), 1.0, 1.0, 1.0)
-    return picture.view(3, size, _FINE, size, _FINE).mean((2, 4))
+    return picture.view(3, size, _SAMPLES, size, _SAMPLES).mean((2, 4))
 
 
 def _color(red: float, green: float, blue: float) -> Tensor:
@@ -71,7 +72,7 @@ def _color(red: float, green: float, blue: float) -> Tensor:
 
 
 def wallpaper(height: int, width: int) -> Float[Tensor, "3 {height} {width}"]:
-    """A free photograph laid side by side until it fills a picture of this size: large ones to measure with."""
+    """A free photograph tiled to any size: large pictures for measurements."""
     tile = photograph("chelsea")
-    times = (1, -(-height // tile.shape[1]), -(-width // tile.shape[2]))
-    return tile.repeat(times)[:, :height, :width]
+    repeats = (1, -(-height // tile.shape[1]), -(-width // tile.shape[2]))
+    return tile.repeat(repeats)[:, :height, :width]

@@ -1,4 +1,4 @@
-"""How fast networks run on this machine: megapixels a second, and what share of its matrix rate that is."""
+"""Throughput of networks on this machine: megapixels per second, and the fraction of its matrix-multiply rate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from debayes.restoration.tiling import measure
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of a model with an engine."""
+    """The measured throughput of a model with an engine."""
 
     model: str
     engine: str
     device: str
     ready_seconds: float
-    """To get ready, once."""
+    """Time to prepare the engine, once."""
     megapixels_per_second: float
-    """Restored in a second, from a mosaic in the computer's memory to an image there."""
+    """From a mosaic in main memory to an image in main memory."""
     on_device: float | None
-    """The same from and to the memory of a GPU."""
+    """Megapixels per second from GPU memory to GPU memory; None on a CPU."""
     share: float
-    """Of the matrix rate, that the multiplications of so many pixels take."""
+    """The network's operations per second divided by `matrix_rate`."""
     auto: bool
-    """Whether auto takes this engine here."""
+    """Whether this is the engine that `auto` selects here."""
 
 
 def measure_engines(
@@ -38,7 +38,10 @@ def measure_engines(
     names: Sequence[str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[Speed]:
-    """The speed of all models with all engines that can run here, or the named ones, on a mosaic of noise."""
+    """The throughput of each model with each engine on a mosaic of noise.
+
+    Without `names` all engines that can run here are measured, except `compile`.
+    """
     height = max(2, round((megapixels * 1e6 / 1.5) ** 0.5))
     mosaic = torch.rand(1, height, height * 3 // 2, generator=torch.Generator().manual_seed(0))
     place = torch.device(device)
@@ -63,9 +66,9 @@ def measure_engines(
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a product of large matrices, the best of some tries: what a device can do at most.
+    """Operations per second of a product of large matrices, best of six: an upper bound for networks on the device.
 
-    In single precision on a CPU, in half precision on a GPU.
+    Single precision on a CPU, half precision on a GPU.
     """
     size = 1536 if device.type == "cpu" else 8192
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -81,7 +84,7 @@ def matrix_rate(device: torch.device) -> float:
 
 
 def table(speeds: Sequence[Speed]) -> str:
-    """The speeds as a table to read."""
+    """The speeds as a markdown table."""
     lines = ["| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|"]
     for speed in speeds:
         name = f"{speed.engine} (auto)" if speed.auto else speed.engine

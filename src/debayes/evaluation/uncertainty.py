@@ -1,4 +1,4 @@
-"""How far the doubt of a posterior can be trusted, told where the truth is known."""
+"""How well a posterior's uncertainty describes its actual errors, measured where the truth is known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,28 +9,28 @@ from torch import Tensor
 from debayes.evaluation import metrics
 from debayes.posterior.nig import NormalInverseGamma
 
-# Levels of intervals whose coverage is told.
+# The levels of the intervals whose coverage is measured.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True)
-class Honesty:
-    """What became of a posterior's claims."""
+class UncertaintyScores:
+    """Scores of a posterior's uncertainty."""
 
     coverage: tuple[float, ...]
-    """The shares of true values inside the intervals of `LEVELS`."""
+    """The fraction of true values inside the interval of each of `LEVELS`."""
     calibration_error: float
-    """The mean distance between level and coverage, over all levels."""
+    """The mean absolute difference between level and coverage, over all levels."""
     nll: float
-    """The mean negative log likelihood of the truth, in nats a value; less is better."""
+    """The mean negative log likelihood of the truth, in nats per value; lower is better."""
     ause: float
-    """How much worse than by true errors pixels are sorted by doubt: `metrics.sparsification_error`."""
+    """How much worse doubt ranks the pixels than their true errors do: `metrics.sparsification_error`."""
 
 
-def assess(posterior: NormalInverseGamma, target: Float[Tensor, "*shape"]) -> Honesty:
-    """What became of the claims of a posterior whose truth is `target`."""
-    levels = posterior.level(target)
-    return Honesty(
+def assess(posterior: NormalInverseGamma, target: Float[Tensor, "*shape"]) -> UncertaintyScores:
+    """Score the uncertainty of a posterior whose true values are `target`."""
+    levels = posterior.interval_level(target)
+    return UncertaintyScores(
         tuple(float((levels <= level).double().mean()) for level in LEVELS),
         metrics.calibration_error(levels),
         -float(posterior.log_marginal(target).double().mean()),
@@ -38,15 +38,15 @@ def assess(posterior: NormalInverseGamma, target: Float[Tensor, "*shape"]) -> Ho
     )
 
 
-def average(found: Sequence[Honesty]) -> Honesty:
-    """The means over several posteriors."""
+def average_uncertainty(scores: Sequence[UncertaintyScores]) -> UncertaintyScores:
+    """The mean of each score over several posteriors."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(values)
 
-    return Honesty(
-        tuple(map(mean, zip(*(each.coverage for each in found), strict=True))),
-        mean([each.calibration_error for each in found]),
-        mean([each.nll for each in found]),
-        mean([each.ause for each in found]),
+    return UncertaintyScores(
+        tuple(map(mean, zip(*(score.coverage for score in scores), strict=True))),
+        mean([score.calibration_error for score in scores]),
+        mean([score.nll for score in scores]),
+        mean([score.ause for score in scores]),
     )

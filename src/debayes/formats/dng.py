@@ -1,11 +1,11 @@
 """DNG files: linear ones of developed pictures, and mosaics of virtual cameras.
 
 The layout is the one that Adobe's own files have: a preview in the first directory, beside everything that
-describes the camera and the shot, and the picture itself in a directory below it. Lossless JPEG is the compression
-that every reader of DNG knows.
+describes the camera and the shot, and the picture itself in a directory below it. It is compressed as lossless
+JPEG, which every reader of DNG knows.
 
 Linear pictures are stored along a curve, as many cameras store theirs, with a table that makes them linear again:
-their steps grow with brightness as photon noise does, and stay far below it. That takes a third of the bytes less.
+the steps grow with brightness as photon noise does, and stay far below it. This saves a third of the bytes.
 """
 
 import struct
@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 from debayes.formats import ifd, lossless_jpeg, metadata
 from debayes.formats.raw import Raw
 from debayes.imaging import vst
+from debayes.imaging.cfa import Pattern
 from debayes.imaging.noise_profile import Profile
 from debayes.system import cores
+from debayes.system.errors import DebayesError
 from debayes.system.files import replace
-from debayes.system.memory_file import Draft
+from debayes.system.memory_file import MemoryFile
 
 # The side of a tile; a multiple of 16, as TIFF asks for.
 TILE = 512
@@ -36,19 +38,19 @@ TILE = 512
 LINEAR_RAW, FILTER_ARRAY, LOSSLESS_JPEG = 34892, 32803, 7
 WHITE = 65535
 
-# How many steps a linear picture is stored in, and the offset of their curve: at black, where they are the least,
-# they are just above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
+# How many steps a linear picture is stored in, and the offset of their curve: the steps are smallest at black, just
+# above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
 STEPS, OFFSET = 4096, 1.2e-3
 
-# Every so many rows of a picture are looked at before it is compressed.
-LOOK = 16
+# Every so many rows of a picture the Huffman codes are made from one.
+SAMPLED_ROWS = 16
 
-# Tags of IFD0 that are the photographer's or the maker's, and travel as they are.
+# Tags of the first directory that are copied unchanged from the source.
 _KEPT = (
-    *(270, 271, 272, 306, 315, 33432, 700, 33723),  # words about picture, camera, date, author, rights; XMP, IPTC
+    *(270, 271, 272, 306, 315, 33432, 700, 33723),  # text on picture, camera, date, author, rights; XMP, IPTC
     *(50721, 50722, 50723, 50724, 50725, 50726, 50727),  # colour matrices, calibrations, analog balance
     *(50778, 50779, 50827, 50735),  # illuminants, file name, serial number
-    *(50708, 50709),  # the camera's names, by which converters find its colour profile
+    *(50708, 50709),  # the camera's names, by which converters choose a colour profile
     *(50931, 50932, 50936, 50938, 50939, 50940, 50941, 50942, 50964, 50965, 50981, 50982),  # the colour profile
     *(51008, 51009, 51022),  # lists of corrections, the lens's among them
 )
@@ -60,14 +62,14 @@ Tag = tuple[int, str, int, Any, bool]
 
 @dataclass(frozen=True)
 class _Tags:
-    """Builds tags as tifffile takes them."""
+    """A list of tags as tifffile takes them."""
 
     made: list[Tag]
 
     def numbers(self, tag: int, kind: str, values: Sequence[int | float]) -> None:
         self.made.append((tag, kind, len(values), tuple(values) if len(values) > 1 else values[0], True))
 
-    def words(self, tag: int, value: str) -> None:
+    def text(self, tag: int, value: str) -> None:
         self.made.append((tag, "s", 0, value.encode("ascii", "replace"), True))
 
     def fractions(self, tag: int, kind: str, values: Sequence[float]) -> None:
@@ -88,8 +90,8 @@ def write(
 ) -> None:
     """Write a linear DNG of a developed raw: camera colours before white balance, 0 = black and 65535 = white.
 
-    `left` is the noise that is left; `source` is the file the raw was read from, whose metadata are copied, by
-    exiftool if it is on the machine. Nothing is left half written.
+    `left` is the remaining noise; `source` is the file the raw was read from, whose metadata exiftool copies if it
+    is installed. An error leaves an older file as it was.
     """
     drafted = draft(picture, raw, preview=preview, left=left, software=software)
     with replace(path) as temporary:
@@ -105,12 +107,12 @@ def draft(
     preview: UInt8[np.ndarray, "k l 3"],
     left: Profile | None = None,
     software: str = "debayes",
-) -> Draft:
+) -> MemoryFile:
     """The same linear DNG in memory, without what exiftool alone could copy."""
     height, width = picture.shape[:2]
     below = _Tags([])
     below.numbers(50712, "H", LINEAR.tolist())
-    below.numbers(50714, "H", (0, 0, 0))  # with another black RawTherapee 5.9 and darktable 4.2 are too bright
+    below.numbers(50714, "H", (0, 0, 0))  # any other black is too bright in RawTherapee 5.9 and darktable 4.2
     below.numbers(50717, "I", (WHITE,) * 3)
     top, start, rows, columns = raw.crop or (0, 0, height, width)
     below.numbers(50719, "I", (start, top))
@@ -118,7 +120,7 @@ def draft(
     below.numbers(50829, "I", (0, 0, height, width))
     below.fractions(50718, "I", (1.0, 1.0))
     below.fractions(50780, "I", (1.0,))  # BestQualityScale
-    drafted = Draft(picture.nbytes * 5 // 8)  # more than most take
+    drafted = MemoryFile(picture.nbytes * 5 // 8)  # more than most take
     shape = (height, width, 3)
     _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
     return drafted
@@ -137,28 +139,33 @@ def write_mosaic(
 ) -> None:
     """Write a mosaic as a camera would: a DNG with a colour filter array. Its noise is `raw.profile`.
 
-    So many rows above and columns left of the picture are masked; an even number, so that the pattern is the same.
+    The first `masked` rows and columns hold no picture; they are a multiple of the pattern's period.
     """
     height, width = counts.shape
+    pattern = Pattern.of(raw.pattern)
+    if masked % pattern.period:
+        raise DebayesError(
+            f"masked rows must be a multiple of {pattern.period}, the pattern's period, not {masked}"
+        )
     below = _Tags([])
     if masked:
         below.numbers(50829, "I", (masked, masked, height, width))
         below.numbers(50830, "I", (0, 0, masked, width, masked, 0, height, masked))
-    below.numbers(33421, "H", (2, 2))
-    below.numbers(33422, "B", [_CFA_CODES[letter] for letter in raw.pattern])
+    below.numbers(33421, "H", (pattern.period, pattern.period))
+    below.numbers(33422, "B", [_CFA_CODES[letter] for letter in pattern.letters])
     below.numbers(50710, "B", (0, 1, 2))
     below.numbers(50711, "H", (1,))
-    below.numbers(50713, "H", (2, 2))
-    below.numbers(50714, "H", (black,) * 4)
+    below.numbers(50713, "H", (pattern.period, pattern.period))
+    below.numbers(50714, "H", (black,) * pattern.period**2)
     below.numbers(50717, "I", (white,))
-    drafted = Draft(counts.nbytes)
+    drafted = MemoryFile(counts.nbytes)
     _write(drafted, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
     with replace(path) as temporary:
         drafted.store(temporary)
 
 
 def _write(
-    drafted: Draft,
+    drafted: MemoryFile,
     pieces: Any,
     shape: tuple[int, ...],
     photometric: int,
@@ -175,11 +182,10 @@ def _write(
     above = _describe(raw, profile)
     for tag, directory in ((ifd.EXIF, exif), (ifd.GPS, gps)):
         if directory:
-            above.numbers(
-                tag - 1, "I", (0,)
-            )  # the number itself tifffile keeps to itself; `ifd.attach` puts it right
+            # a placeholder that `ifd.attach` completes: tifffile reserves the number itself
+            above.numbers(tag - 1, "I", (0,))
     packed = photometric == LINEAR_RAW
-    stream: Any = drafted  # it is all that TiffWriter asks of a file
+    stream: Any = drafted  # it has all the methods that TiffWriter calls
     with tifffile.TiffWriter(stream, byteorder=order) as file:
         file.write(
             preview,
@@ -196,7 +202,7 @@ def _write(
         file.write(
             pieces,
             shape=shape,
-            dtype=np.uint16,
+            dtype=np.dtype(np.uint16).newbyteorder(order),
             photometric=photometric,
             subfiletype=0,
             extratags=below,
@@ -211,7 +217,7 @@ def _write(
 
 
 def _describe(raw: Raw, profile: Profile | None) -> _Tags:
-    """The tags of the first directory: DNG's own, and those of the source that travel."""
+    """The tags of the first directory: those of the source that are kept, and DNG's own."""
     tags = _Tags([])
     own = raw.block.images[0] if raw.block else {}
     order = metadata.byte_order(raw)
@@ -226,11 +232,11 @@ def _describe(raw: Raw, profile: Profile | None) -> _Tags:
     tags.numbers(50707, "B", (1, 1, 0, 0))
     maker, _, model = raw.camera.partition(" ")
     if 271 not in kept and raw.camera:
-        tags.words(271, maker)
+        tags.text(271, maker)
     if 272 not in kept and raw.camera:
-        tags.words(272, model or maker)
+        tags.text(272, model or maker)
     if 50708 not in kept:
-        tags.words(50708, raw.camera or "unknown camera")
+        tags.text(50708, raw.camera or "unknown camera")
     tags.numbers(274, "H", (raw.orientation,))
     if 50721 not in kept:
         tags.fractions(50721, "i", raw.matrix.flatten().tolist())
@@ -244,7 +250,7 @@ def _describe(raw: Raw, profile: Profile | None) -> _Tags:
 
 
 def _as_stored(tag: int, entry: ifd.Entry, order: ifd.Order) -> Tag:
-    """An entry of another file as a tag: numbers as they are stored."""
+    """An entry of another file as a tag, with unchanged values."""
     count = len(entry.data) // ifd.SIZES[entry.kind]
     if entry.kind == ifd.ASCII:
         return tag, "s", 0, entry.data.split(b"\0")[0], True
@@ -262,8 +268,8 @@ def _curve() -> tuple[UInt16[np.ndarray, " n"], UInt16[np.ndarray, " m"]]:
     offset = torch.tensor(OFFSET, dtype=torch.float64)
     counts = vst.decode(torch.arange(STEPS).double() / (STEPS - 1), offset) * WHITE
     steps = vst.encode(torch.arange(WHITE + 1).double() / WHITE, offset) * (STEPS - 1)
-    found, linear = (values.round().numpy().astype(np.uint16) for values in (steps, counts))
-    return found, linear
+    nearest, linear = (values.round().numpy().astype(np.uint16) for values in (steps, counts))
+    return nearest, linear
 
 
 STEP, LINEAR = _curve()
@@ -272,19 +278,19 @@ STEP, LINEAR = _curve()
 def _compress(picture: NDArray[Any]) -> Iterator[bytes]:
     """The tiles of a linear picture in reading order, each a lossless JPEG of steps.
 
-    The last ones repeat the border. A picture narrower than a tile is one piece: LibRaw expects that a tile is no
-    wider than the picture.
+    The last tiles are filled with copies of the border. A picture narrower than a tile is one strip, since LibRaw
+    expects tiles to be no wider than the picture.
     """
     height, width = picture.shape[:2]
     rows, columns = (TILE, TILE) if width >= TILE else (height, width)
-    coder = lossless_jpeg.Coder.of(picture[::LOOK], STEP)
+    coder = lossless_jpeg.Coder.of(picture[::SAMPLED_ROWS], STEP)
 
     def encode(place: tuple[int, int]) -> bytes:
         row, column = place
         part = picture[row : row + rows, column : column + columns]
         if part.shape[:2] != (rows, columns):
-            lack = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
-            part = np.pad(part, lack, mode="edge")
+            missing = [(0, rows - part.shape[0]), (0, columns - part.shape[1]), (0, 0)]
+            part = np.pad(part, missing, mode="edge")
         return coder.encode(part)
 
     # NumPy does not hold the interpreter while it works on a tile

@@ -1,6 +1,6 @@
 """The directories of TIFF-like files: most camera raws, DNG, and the EXIF block of a JPEG are made of them.
 
-Entries are kept as they are stored, type and bytes, so that a directory can be copied without being understood.
+Entries are kept as stored, type and bytes, so that a directory can be copied without being interpreted.
 Damaged files give fewer entries, never an endless loop.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Order = Literal["<", ">"]
 
-# Bytes of a value, by TIFF's number of its type, and what struct calls it.
+# By TIFF's number of a type: the bytes of one value, and its code in the module struct.
 SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 CODES = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i", 11: "f", 12: "d", 13: "I"}
 ASCII, RATIONAL, SRATIONAL = 2, 5, 10
@@ -21,16 +21,16 @@ EXIF = 34665
 GPS = 34853
 INTEROPERABILITY = 40965
 
-# The numbers after the byte order: TIFF, Olympus (two), Panasonic.
+# The number after the byte order: TIFF, Olympus (two), Panasonic.
 _MAGIC = (42, 0x4F52, 0x5352, 0x55)
 
-# Far more entries or directories than this no camera writes: the file is damaged.
-_MOST = 1000
+# More entries in a directory, or directories in a file, than any camera writes: the file is damaged.
+_LIMIT = 1000
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a directory, as it is stored."""
+    """One entry of a directory, as stored."""
 
     kind: int
     """TIFF's number of the type."""
@@ -38,7 +38,7 @@ class Entry:
     """All values, in the byte order of the file."""
 
     def values(self, order: Order) -> tuple[Any, ...]:
-        """The values as numbers; text as one string, blobs as one bytes object."""
+        """The values as numbers; text as one string, undefined data as one bytes object."""
         count = len(self.data) // SIZES[self.kind]
         if self.kind == ASCII:
             return (self.data.split(b"\0")[0].decode("utf-8", "replace").strip(),)
@@ -60,19 +60,19 @@ class Block:
     order: Order
     """Its byte order."""
     images: tuple[Directory, ...]
-    """The first directory, those that follow it, and all below them."""
+    """The first directory, those that follow it, and their subdirectories."""
     exif: Directory
-    """What the camera says about the shot; empty if there is none."""
+    """The EXIF directory; empty if there is none."""
     gps: Directory
-    """Where it was taken; empty if there is none."""
+    """The GPS directory; empty if there is none."""
 
     def find(self, tag: int) -> tuple[Any, ...]:
-        """The values of the first image directory that has the tag; nothing if none does."""
+        """The values of the first image directory that has the tag; empty if none has."""
         return next((d[tag].values(self.order) for d in self.images if tag in d), ())
 
 
 def read(data: bytes | memoryview, start: int = 0) -> Block | None:
-    """The directories of the block that begins at `start`; None if that is no TIFF-like block."""
+    """The directories of the block that starts at `start`; None if it is not TIFF-like."""
     view = memoryview(data)[start:]
     marks: dict[bytes, Order] = {b"II": "<", b"MM": ">"}
     order = marks.get(bytes(view[:2]))
@@ -94,7 +94,7 @@ def read(data: bytes | memoryview, start: int = 0) -> Block | None:
 def find(data: bytes | memoryview) -> Block | None:
     """The directories of a camera file: of the file itself, or of the EXIF block inside it.
 
-    Canon's CR3 keeps each directory in a box of its own, others have an EXIF block as JPEG has it.
+    Canon's CR3 stores each directory in a separate box; other formats contain an EXIF block like that of JPEG.
     """
     block = read(data)
     if block is not None:
@@ -109,26 +109,26 @@ def find(data: bytes | memoryview) -> Block | None:
 
 
 def pack(directory: Directory, order: Order, offset: int) -> bytes:
-    """A directory as bytes that are to stand at `offset` of a file, with the values behind the entries."""
+    """A directory as bytes, to be written at `offset` of a file; values longer than 4 bytes follow the entries."""
     entries = sorted(directory.items())
     body = b""
     head = struct.pack(f"{order}H", len(entries))
-    behind = offset + 2 + 12 * len(entries) + 4
+    values_offset = offset + 2 + 12 * len(entries) + 4
     for tag, entry in entries:
         head += struct.pack(f"{order}HHI", tag, entry.kind, len(entry.data) // SIZES[entry.kind])
         if len(entry.data) <= 4:
             head += entry.data.ljust(4, b"\0")
         else:
-            head += struct.pack(f"{order}I", behind + len(body))
+            head += struct.pack(f"{order}I", values_offset + len(body))
             body += entry.data + b"\0" * (len(entry.data) % 2)
     return head + struct.pack(f"{order}I", 0) + body
 
 
 def attach(stream: Any, order: Order, directories: dict[int, Directory]) -> None:
-    """Append directories to an open file and enter their places into its first one.
+    """Append directories to an open file and enter their offsets into its first directory.
 
-    That has an entry for each, with a number lower by one: libraries keep the numbers themselves to themselves.
-    The places of images below become plain numbers, as older readers expect them.
+    That has a placeholder for each, with a tag lower by one, since tifffile does not accept the tags themselves.
+    The offsets of subdirectories become 32-bit integers (LONG), the type that older readers expect.
     """
     stream.seek(4)
     (first,) = struct.unpack(f"{order}I", stream.read(4))
@@ -148,17 +148,17 @@ def attach(stream: Any, order: Order, directories: dict[int, Directory]) -> None
 
 
 def text(value: str) -> Entry:
-    """An entry of text."""
+    """A text entry."""
     return Entry(ASCII, value.encode() + b"\0")
 
 
 def shorts(order: Order, *values: int) -> Entry:
-    """An entry of 16-bit numbers."""
+    """An entry of 16-bit integers."""
     return Entry(3, struct.pack(f"{order}{len(values)}H", *values))
 
 
 def rational(order: Order, value: float) -> Entry:
-    """An entry of one fraction, of a number that is not negative."""
+    """An entry of one fraction; the number is not negative."""
     from fractions import Fraction
 
     fraction = Fraction(value).limit_denominator(1_000_000)
@@ -166,10 +166,10 @@ def rational(order: Order, value: float) -> Entry:
 
 
 def _walk(view: memoryview, order: Order, offset: int) -> Iterator[Directory]:
-    """The directory at an offset, those below it, and those that follow it."""
+    """The directory at an offset, its subdirectories, and those that follow it."""
     seen: set[int] = set()
     waiting = [offset]
-    while waiting and len(seen) < _MOST:
+    while waiting and len(seen) < _LIMIT:
         at = waiting.pop(0)
         if at in seen:
             continue
@@ -186,20 +186,20 @@ def _offsets(directory: Directory, tag: int, order: Order) -> list[int]:
 
 
 def _directory(view: memoryview, order: Order, offset: int) -> tuple[Directory, int]:
-    """The directory at an offset and the offset of the next; entries whose values lie outside are left out."""
+    """The directory at an offset and the offset of the next; entries with values outside the file are skipped."""
     if not 0 < offset <= len(view) - 2:
         return {}, 0
     (count,) = struct.unpack_from(f"{order}H", view, offset)
-    found: Directory = {}
-    if count > _MOST or offset + 2 + 12 * count > len(view):
+    directory: Directory = {}
+    if count > _LIMIT or offset + 2 + 12 * count > len(view):
         return {}, 0
     for i in range(count):
         at = offset + 2 + 12 * i
         tag, kind, number = struct.unpack_from(f"{order}HHI", view, at)
         size = SIZES.get(kind, 0) * number
-        (place,) = (at + 8,) if size <= 4 else struct.unpack_from(f"{order}I", view, at + 8)
-        if kind in SIZES and place + size <= len(view):
-            found[tag] = Entry(kind, bytes(view[place : place + size]))
+        start = at + 8 if size <= 4 else struct.unpack_from(f"{order}I", view, at + 8)[0]
+        if kind in SIZES and start + size <= len(view):
+            directory[tag] = Entry(kind, bytes(view[start : start + size]))
     end = offset + 2 + 12 * count
     following = struct.unpack_from(f"{order}I", view, end)[0] if end + 4 <= len(view) else 0
-    return found, following
+    return directory, following

@@ -1,14 +1,17 @@
-"""Pictures and mosaics in files: the only door to Pillow, tifffile and imagecodecs.
+"""Pictures and mosaics in files: PNG, TIFF, JPEG, NPY, and others that Pillow reads.
 
-Inside, a picture is a float tensor (3, h, w) and a mosaic (1, h, w) with 0 = black and 1 = white. In a file,
+In memory a picture is a float tensor (3, h, w) and a mosaic (1, h, w) with 0 = black and 1 = white. In a file,
 black is 0 and white is the largest integer of its type, or 1.0 for floats, unless the caller says otherwise.
 """
 
+import contextlib
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -17,11 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes.formats import ifd
+from debayes.system.errors import DebayesError
 from debayes.system.files import replace
+from debayes.system.memory_file import MemoryFile
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".npy")
 MOSAICS = (".png", ".tif", ".tiff", ".npy")
-# Bits a sample that each written format can have, the default first; 32 means float.
+# Bits per sample that each written format can have, the default first; 32 means float.
 BITS = {
     ".png": (16, 8),
     ".tif": (16, 8, 32),
@@ -43,7 +51,7 @@ class Mosaic:
     pattern: str | None
     """The Bayer pattern that the file records, if it does."""
     record: dict[str, Any]
-    """Whatever else `write_mosaic` was given: how the mosaic was made."""
+    """What else the file records: how the mosaic was made."""
 
 
 def find(folder: Path) -> list[Path]:
@@ -52,44 +60,44 @@ def find(folder: Path) -> list[Path]:
         raise FileNotFoundError(f"there is no folder {folder}")
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
     if not paths:
-        raise ValueError(f"the folder {folder} holds no pictures ({', '.join(PICTURES)})")
+        raise DebayesError(f"the folder {folder} holds no pictures ({', '.join(PICTURES)})")
     return paths
 
 
 def read(path: Path, *, ignore_alpha: bool = False) -> Float[Tensor, "3 h w"]:
-    """A colour picture. Grey ones are refused; an alpha channel is dropped if it is opaque, or is to be ignored."""
+    """A colour picture; grey ones are rejected, and so are transparent ones unless alpha is to be ignored."""
     array, _ = _decode(path)
     if array.ndim == 3 and array.shape[2] == 4 and (ignore_alpha or (array[..., 3] == _white(array)).all()):
         array = array[..., :3]
     if array.ndim == 3 and array.shape[2] == 4:
-        raise ValueError(f"{path}: an opaque picture was expected, not one with transparent pixels")
+        raise DebayesError(f"{path}: an opaque picture was expected, not one with transparent pixels")
     if array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(f"{path}: a colour picture (height x width x 3) was expected, not {_shape(array)}")
+        raise DebayesError(f"{path}: a colour picture (height x width x 3) was expected, not {_shape(array)}")
     return _finite(path, _normalise(array, 0.0, _white(array)).permute(2, 0, 1))
 
 
 def read_mosaic(path: Path, *, black: float = 0.0, white: float | None = None) -> Mosaic:
     """A mosaic; `black` and `white` are the levels in the file's own numbers."""
     if path.suffix.lower() in (".jpg", ".jpeg", ".webp") or (path.is_file() and _is_jpeg(path)):
-        raise ValueError(f"{path}: lossy compression has destroyed the mosaic; a PNG, TIFF or NPY was expected")
+        raise DebayesError(f"{path}: lossy compression has destroyed the mosaic; a PNG, TIFF or NPY was expected")
     array, record = _decode(path, MOSAICS)
     if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
         array = array.squeeze(0 if array.shape[0] == 1 else 2)
     if array.ndim != 2:
         hint = "; `debayes simulate` makes a mosaic of a picture" if array.ndim == 3 else ""
-        raise ValueError(f"{path}: a mosaic (height x width) was expected, not {_shape(array)}{hint}")
+        raise DebayesError(f"{path}: a mosaic (height x width) was expected, not {_shape(array)}{hint}")
     if min(array.shape) < 2:
-        raise ValueError(f"{path}: a mosaic has at least 2x2 photosites, not {_shape(array)}")
+        raise DebayesError(f"{path}: a mosaic has at least 2x2 photosites, not {_shape(array)}")
     if white is None and array.dtype.kind != "f" and array.dtype not in (np.uint8, np.uint16):
-        raise ValueError(f"{path} holds {array.dtype} numbers: say with --white which of them is white")
+        raise DebayesError(f"{path} holds {array.dtype} numbers: say with --white which of them is white")
     white = _white(array) if white is None else white
     if not -np.inf < black < white < np.inf:
-        raise ValueError(f"the white level ({white:g}) must be above the black level ({black:g}), both finite")
+        raise DebayesError(f"the white level ({white:g}) must be above the black level ({black:g}), both finite")
     return Mosaic(_finite(path, _normalise(array, black, white)[None]), record.pop("pattern", None), record)
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Size, type and record of a picture or mosaic file."""
+    """Height, width, channels, type and record of a picture or mosaic file."""
     array, record = _decode(path)
     height, width = array.shape[:2]
     channels = array.shape[2] if array.ndim == 3 else 1
@@ -97,33 +105,35 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, picture: Float[Tensor, "c h w"], *, bits: int | None = None) -> None:
-    """Write a picture of one or three channels; whole numbers are rounded and clipped to [0, 1], floats are not."""
+    """Write a picture of one or three channels; integer formats clip to [0, 1] and round, floats are unchanged."""
     encode(path, quantise(picture, check_bits(path, bits)).permute(1, 2, 0).numpy())
 
 
 def write_mosaic(path: Path, mosaic: Float[Tensor, "1 h w"], pattern: str, record: dict[str, Any]) -> None:
-    """Write a mosaic: floats as they are in TIFF and NPY, 16 bits and clipped in PNG.
+    """Write a mosaic: unchanged floats in TIFF and NPY, clipped to 16 bits in PNG.
 
-    TIFF keeps the pattern and the record, the other two have no place for them.
+    Only TIFF stores the pattern and the record.
     """
     if path.suffix.lower() not in MOSAICS:
-        raise ValueError(f"{path}: a mosaic is written as {', '.join(MOSAICS)}")
+        raise DebayesError(f"{path}: a mosaic is written as {', '.join(MOSAICS)}")
     array = quantise(mosaic, 16 if path.suffix.lower() == ".png" else 32)[0].numpy()
     encode(path, array, record={"pattern": pattern, **record})
 
 
 def check_bits(path: Path, bits: int | None) -> int:
-    """The bits a sample that a file of this name gets: those asked for, if the format can, or its default."""
+    """Bits per sample of a file of this name: those asked for, if its format has them, or the default."""
     possible = BITS.get(path.suffix.lower())
     if possible is None:
-        raise ValueError(f"{path}: pictures are written as {', '.join(BITS)}")
+        raise DebayesError(_unknown_ending(path, BITS))
     if bits is not None and bits not in possible:
-        raise ValueError(f"{path}: {path.suffix} holds {' or '.join(map(str, possible))} bits a sample, not {bits}")
+        raise DebayesError(
+            f"{path}: {path.suffix} holds {' or '.join(map(str, possible))} bits per sample, not {bits}"
+        )
     return bits or possible[0]
 
 
 def quantise(picture: Float[Tensor, "*shape"], bits: int) -> Tensor:
-    """The numbers that go to a file: [0, 1] clipped and rounded to `bits`, or float32 unchanged for 32."""
+    """The values of a file: clipped to [0, 1] and rounded to `bits`, or unchanged float32 for 32."""
     if bits == 32:
         return picture.float()
     scaled: Tensor = (picture.clamp(0, 1) * (2**bits - 1)).round()
@@ -139,32 +149,61 @@ def encode(
     exif: bytes | None = None,
     quality: int = 95,
 ) -> None:
-    """Write an array (h, w) or (h, w, c) as the format of the name; formats without text drop the record.
+    """Write an array (h, w) or (h, w, c) as the format of the name: see `assemble`."""
+    if path.suffix.lower() not in BITS:
+        raise DebayesError(_unknown_ending(path, BITS))
+    assembled = assemble(path.suffix, array, record=record, icc=icc, exif=exif, quality=quality)
+    with replace(path) as temporary:
+        assembled.store(temporary)
 
-    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG.
+
+def assemble(
+    ending: str,
+    array: NDArray[Any],
+    *,
+    record: dict[str, Any] | None = None,
+    icc: bytes | None = None,
+    exif: bytes | None = None,
+    quality: int = 95,
+) -> MemoryFile:
+    """An array (h, w) or (h, w, c) as a file in memory, in the format of the ending.
+
+    `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG. The record is
+    kept by TIFF alone.
     """
-    suffix = path.suffix.lower()
+    ending = ending.lower()
+    if ending not in BITS:
+        raise DebayesError(f"pictures are written as {', '.join(BITS)}, not as {ending!r}")
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     array = np.ascontiguousarray(array)
-    with replace(path) as temporary:
-        if suffix in (".tif", ".tiff"):
-            _write_tiff(temporary, array, record, icc, None if exif is None else ifd.read(exif))
-        elif suffix == ".npy":
-            with temporary.open("wb") as file:
-                np.save(file, array)
-        elif suffix == ".png" and array.dtype == np.uint16:
-            import imagecodecs
+    if ending in (".tif", ".tiff"):
+        file = MemoryFile(array.nbytes + 2**16)
+        _write_tiff(file, array, record, icc, None if exif is None else ifd.read(exif))
+        return file
+    if ending == ".npy":
+        file = MemoryFile(array.nbytes + 2**12)
+        np.save(file, array)
+        return file
+    if ending == ".png" and array.dtype == np.uint16:
+        import imagecodecs
 
-            temporary.write_bytes(_tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif))
-        elif suffix == ".png":
-            temporary.write_bytes(_tag_png(encode8(array, 100), icc, exif))
-        else:
-            temporary.write_bytes(encode8(array, quality, icc=icc, exif=exif))
+        data = _tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif)
+    elif ending == ".png":
+        data = _tag_png(encode_png8(array), icc, exif)
+    else:
+        data = encode_jpeg8(array, quality, icc=icc, exif=exif)
+    file = MemoryFile(len(data))
+    file.write(data)
+    return file
 
 
 def _write_tiff(
-    path: Path, array: NDArray[Any], record: dict[str, Any] | None, icc: bytes | None, block: ifd.Block | None
+    file: MemoryFile,
+    array: NDArray[Any],
+    record: dict[str, Any] | None,
+    icc: bytes | None,
+    block: ifd.Block | None,
 ) -> None:
     import tifffile
 
@@ -178,8 +217,9 @@ def _write_tiff(
         for tag in (271, 272, 306, 315, 33432):  # maker, model, date, author, rights
             if tag in block.images[0]:
                 tags.append((tag, "s", 0, block.images[0][tag].data.rstrip(b"\0"), True))
+    stream: Any = file  # it is all that tifffile asks of a file
     tifffile.imwrite(
-        path,
+        stream,
         array,
         byteorder=order,
         photometric="rgb" if array.ndim == 3 else "minisblack",
@@ -189,32 +229,7 @@ def _write_tiff(
         extratags=tags,
     )
     if below:
-        with path.open("r+b") as stream:
-            ifd.attach(stream, order, below)
-
-
-def color_profile(primaries: str) -> bytes:
-    """The ICC profile of "srgb" or of "p3" (Display P3), both with the curve of sRGB."""
-    import imagecodecs
-
-    if primaries == "srgb":
-        return imagecodecs.cms_profile("srgb")
-    corners = {"p3": (0.680, 0.320, 1, 0.265, 0.690, 1, 0.150, 0.060, 1)}[primaries]
-    codes = np.linspace(0, 1, 1024)
-    curve = np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4)
-    curve = np.round(curve * 65535).astype(np.uint16)
-    profile = imagecodecs.cms_profile(
-        "rgb", whitepoint=(0.3127, 0.3290, 1.0), primaries=corners, transferfunction=curve
-    )
-    return _rename(profile, "RGB built-in", "Display P3")
-
-
-def _rename(profile: bytes, old: str, new: str) -> bytes:
-    """An ICC profile with another name, not longer than its own, as programs show it."""
-    before, after = (name.encode("utf-16-be") for name in (old, new))
-    where = struct.pack(">I", 28)  # from the start of the text's block
-    named = struct.pack(">I", len(after)) + where + after.ljust(len(before), b"\0")
-    return profile.replace(struct.pack(">I", len(before)) + where + before, named)
+        ifd.attach(stream, order, below)
 
 
 def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
@@ -231,34 +246,41 @@ def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
 
 def decode8(data: bytes) -> NDArray[Any]:
     """The uint8 array (h, w, 3) of an encoded colour picture in memory; an alpha channel is ignored."""
-    from io import BytesIO
-
-    from PIL import Image
-
-    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
-    with Image.open(BytesIO(data)) as picture:
+    with _open(data) as picture:
         if picture.mode not in ("RGB", "RGBA", "P", "CMYK", "YCbCr"):
-            raise ValueError(f"a colour picture was expected, not one of mode {picture.mode}")
+            raise DebayesError(f"a colour picture was expected, not one of mode {picture.mode}")
         return np.asarray(picture.convert("RGB"))
 
 
-def encode8(array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif: bytes | None = None) -> bytes:
-    """A uint8 array (h, w) or (h, w, 3) as a JPEG without colour subsampling, or, with quality 100, as a PNG."""
-    from io import BytesIO
+def encode_png8(array: NDArray[Any]) -> bytes:
+    """A uint8 array (h, w) or (h, w, 3) as a PNG."""
+    return _save8(array, "PNG")
 
+
+def encode_jpeg8(
+    array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif: bytes | None = None
+) -> bytes:
+    """A uint8 array (h, w) or (h, w, 3) as a JPEG of quality 1 to 100 without colour subsampling."""
+    if not 1 <= quality <= 100:
+        raise DebayesError(f"the quality of a JPEG is from 1 to 100, not {quality}")
+    options: dict[str, Any] = {"quality": quality, "subsampling": 0}
+    if icc is not None:
+        options["icc_profile"] = icc
+    if exif is not None:
+        options["exif"] = b"Exif\0\0" + exif
+    return _save8(array, "JPEG", **options)
+
+
+def _save8(array: NDArray[Any], file_format: str, **options: Any) -> bytes:
     from PIL import Image
 
     buffer = BytesIO()
-    form = "PNG" if quality == 100 else "JPEG"
-    more = {} if icc is None else {"icc_profile": icc}
-    if exif is not None:
-        more["exif"] = b"Exif\0\0" + exif
-    Image.fromarray(np.ascontiguousarray(array)).save(buffer, form, quality=quality, subsampling=0, **more)
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, file_format, **options)
     return buffer.getvalue()
 
 
 def shrink8(array: NDArray[Any], factor: float) -> NDArray[Any]:
-    """A uint8 array (h, w, 3) made smaller by averaging over areas of factor x factor pixels."""
+    """A uint8 array (h, w, 3) reduced by averaging over areas of factor x factor pixels."""
     from PIL import Image
 
     height, width = (max(1, int(side / factor)) for side in array.shape[:2])
@@ -272,63 +294,84 @@ def _is_jpeg(path: Path) -> bool:
 
 
 def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[Any], dict[str, Any]]:
-    """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes left in it."""
+    """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes wrote into it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: a picture file was expected")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
+        raise DebayesError(f"{path} is empty")
     suffix = path.suffix.lower()
     if suffix not in endings:
-        raise ValueError(f"{path}: {suffix or 'a file without an ending'} is not one of {', '.join(endings)}")
-    try:
-        array, record = _decoder(suffix)(path)
-    except Exception as error:  # each library has its own errors for a damaged file
-        raise ValueError(f"{path} cannot be read as {suffix[1:].upper()}: {_line(error)}") from None
+        raise DebayesError(_unknown_ending(path, endings))
+    decode = {".npy": _decode_npy, ".tif": _decode_tiff, ".tiff": _decode_tiff}.get(suffix, _decode_coded)
+    with path.open("rb") as file:
+        try:
+            array, record = decode(file)
+        except MemoryError:
+            raise
+        except Exception as error:  # every decoder has its own exceptions for a damaged file
+            raise DebayesError(f"{path} cannot be read as {suffix[1:].upper()}: {_line(error)}") from error
     if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or array.size == 0:
-        raise ValueError(f"{path}: numbers in height x width (x channels) were expected, not {_shape(array)}")
+        raise DebayesError(f"{path}: numbers in height x width (x channels) were expected, not {_shape(array)}")
     return array, record
 
 
-def _decoder(suffix: str) -> Any:
-    return {".npy": _decode_npy, ".tif": _decode_tiff, ".tiff": _decode_tiff}.get(suffix, _decode_coded)
+def _unknown_ending(path: Path, endings: Iterable[str]) -> str:
+    return f"{path}: {path.suffix or 'a name without an ending'} is not one of {', '.join(endings)}"
 
 
-def _decode_npy(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
-    array = np.load(path, allow_pickle=False)
+def _decode_npy(file: BinaryIO) -> tuple[NDArray[Any], dict[str, Any]]:
+    array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise ValueError("it is an archive of several arrays")
+        raise DebayesError("it is an archive of several arrays")
     return array, {}
 
 
-def _decode_tiff(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
+def _decode_tiff(file: BinaryIO) -> tuple[NDArray[Any], dict[str, Any]]:
     import tifffile
 
-    with tifffile.TiffFile(path) as file:
-        page = file.pages[0]
+    with tifffile.TiffFile(file) as tiff:
+        page = tiff.pages[0]
         array = page.asarray()
         text = getattr(page, "description", "")
     try:
         record = json.loads(text)[_KEY]
-    except (ValueError, KeyError, TypeError):
+    except (json.JSONDecodeError, KeyError, TypeError):
         record = {}
     return array, record if isinstance(record, dict) else {}
 
 
-def _decode_coded(path: Path) -> tuple[NDArray[Any], dict[str, Any]]:
-    from PIL import Image
-
-    Image.MAX_IMAGE_PIXELS = None  # a large photograph is no attack
-    data = path.read_bytes()
-    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10":  # 16 bits a sample, which Pillow cuts to 8
+def _decode_coded(file: BinaryIO) -> tuple[NDArray[Any], dict[str, Any]]:
+    data = file.read()
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[24:25] == b"\x10":  # 16 bits per sample, which Pillow cuts to 8
         import imagecodecs
 
         return imagecodecs.png_decode(data), {}
-    with Image.open(path) as picture:
+    with _open(data) as picture:
         if picture.mode in ("P", "CMYK", "YCbCr", "LAB", "HSV"):
             return np.asarray(picture.convert("RGB")), {}
         return np.asarray(picture), {}
+
+
+def _open(data: bytes) -> "Image.Image":
+    """A picture opened by the first of Pillow's formats that accepts its first bytes, whatever its size.
+
+    `Image.open` rejects large photographs unless `Image.MAX_IMAGE_PIXELS` is changed, which is the host program's.
+    Of WebP, whose decoder checks that itself, Pillow's limit of 179 megapixels is kept.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    Image.init()
+    for name in Image.ID:
+        factory, accept = Image.OPEN[name]
+        accepted = accept is None or accept(data[:16])
+        if accepted and not isinstance(accepted, str):  # text says which library is missing
+            with contextlib.suppress(
+                SyntaxError, IndexError, TypeError, struct.error
+            ):  # what Pillow's formats raise
+                return factory(BytesIO(data), "")
+    raise UnidentifiedImageError("it is in no format that Pillow knows")
 
 
 def _white(array: NDArray[Any]) -> float:
@@ -336,14 +379,14 @@ def _white(array: NDArray[Any]) -> float:
 
 
 def _normalise(array: NDArray[Any], black: float, white: float) -> Tensor:
-    with np.errstate(over="ignore"):  # what is too large for float32 is found by `_finite`
+    with np.errstate(over="ignore"):  # `_finite` rejects what is too large for float32
         values = torch.from_numpy(array.astype(np.float32))
     return values.sub_(black).div_(white - black)
 
 
 def _finite(path: Path, values: Tensor) -> Tensor:
     if not bool(values.isfinite().all()):
-        raise ValueError(f"{path} holds values that are not numbers (NaN or infinity)")
+        raise DebayesError(f"{path} holds values that are not numbers (NaN or infinity)")
     return values
 
 

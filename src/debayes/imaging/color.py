@@ -1,10 +1,12 @@
-"""Colour: the tone curve of sRGB, colour spaces, and a plain rendering of camera colours."""
+"""Colour: the transfer curve of sRGB, colour spaces, and a simple rendering of camera colours."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Linear RGB to XYZ, both of a D65 white: sRGB (IEC 61966-2-1) and Display P3.
+from debayes.system.errors import DebayesError
+
+# Linear RGB to XYZ, both with a D65 white: sRGB (IEC 61966-2-1) and Display P3.
 XYZ_FROM_SRGB = torch.tensor(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]],
     dtype=torch.float64,
@@ -18,49 +20,54 @@ SPACES = {"srgb": XYZ_FROM_SRGB, "p3": XYZ_FROM_P3}
 
 
 def encode_srgb(linear: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The sRGB values of linear ones, both with 0 = black and 1 = white. Nothing is clipped.
+    """Linear values as sRGB values, both with 0 = black and 1 = white. Nothing is clipped.
 
     >>> round(float(encode_srgb(torch.tensor(0.5, dtype=torch.float64))), 6)
     0.735357
     """
-    # The power is kept off its straight part, where a negative value has none.
+    # the clamp avoids powers of negative values, whose gradients are NaN
     curved = 1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055
     return torch.where(linear <= 0.0031308, 12.92 * linear, curved)
 
 
 def decode_srgb(encoded: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The linear values of sRGB ones: the inverse of `encode_srgb`."""
+    """sRGB values as linear values: the inverse of `encode_srgb`."""
     curved = ((encoded.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4
     return torch.where(encoded <= 0.04045, encoded / 12.92, curved)
 
 
+def check_space(space: str) -> None:
+    """Raise if a colour space is not one of `SPACES`."""
+    if space not in SPACES:
+        raise DebayesError(f"the colour space is one of {', '.join(SPACES)}, not {space!r}")
+
+
 def from_camera(matrix: Float[Tensor, "3 3"], space: str = "srgb") -> Float[Tensor, "3 3"]:
-    """White-balanced camera colours to a linear space: white goes to white.
+    """The matrix from white-balanced camera colours to a linear space; it maps white to white.
 
     `matrix` is XYZ to camera. Its rows are scaled so that the space's white is (1, 1, 1) in the camera too, as
-    white balance makes it, and the whole is inverted.
+    after white balance, and the result is inverted.
     """
-    if space not in SPACES:
-        raise ValueError(f"the colour space is one of {', '.join(SPACES)}, not {space!r}")
-    seen = matrix.double() @ SPACES[space]
-    inverse: Tensor = torch.linalg.inv(seen / seen.sum(1, keepdim=True))
+    check_space(space)
+    to_camera = matrix.double() @ SPACES[space]
+    inverse: Tensor = torch.linalg.inv(to_camera / to_camera.sum(1, keepdim=True))
     return inverse.float()
 
 
 def tone(linear: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """A film-like curve over linear light: a toe, a lifted middle, a shoulder; black stays 0 and white 1.
+    """A film-like tone curve of linear light: a toe, brighter midtones, a shoulder; black stays 0 and white 1.
 
-    A sensor's middle grey, an eighth of its white, is lifted to 0.2, where a display's middle grey is.
+    A sensor's middle grey, an eighth of its white, becomes 0.2, which is a display's middle grey.
     """
-    lit = _LIFT * linear.clamp_min(0)
-    shoulder = lit * (1 + lit / _LIFT**2) / (1 + lit)  # Reinhard et al. 2002, with its white at _LIFT
+    lifted = _LIFT * linear.clamp_min(0)
+    shoulder = lifted * (1 + lifted / _LIFT**2) / (1 + lifted)  # Reinhard et al. 2002, with its white at _LIFT
     return shoulder**_TOE
 
 
-# Light that is this many times white has no colour left in a rendered picture.
-MOST = 8.0
+# Rendered colours fade to white from 1 to this many times white.
+FADED_TO_WHITE = 8.0
 
-# How much the curve lifts the shadows, and how much contrast its toe has.
+# How much the tone curve lifts the shadows, and the contrast of its toe.
 _LIFT, _TOE = 2.5, 1.15
 
 
@@ -72,24 +79,24 @@ def render(
     exposure: float = 0.0,
     space: str = "srgb",
 ) -> Float[Tensor, "3 h w"]:
-    """A picture to look at, in [0, 1], of linear camera colours: the only place where anything is clipped.
+    """An sRGB or Display P3 picture in [0, 1] of linear camera colours: the only place where anything is clipped.
 
-    White balance, the camera's matrix, an exposure in stops, then a film-like curve of the brightest of the three
-    colours, which scales them alike and so keeps the hue. Where the camera is blown, colours fade to white as the
-    least of them comes near it: all blown is white, a bright blue with one colour blown stays blue. What is too
-    bright to be shown in its colour fades to white too.
+    White balance, the camera's matrix, an exposure in stops, then the tone curve of the brightest of the three
+    colours, which scales all three equally and so keeps the hue. Where the sensor saturates, colours fade to white
+    as the smallest of them comes near saturation: all saturated is white, a bright blue with one saturated colour
+    stays blue. What is too bright to be shown in its colour fades to white too.
     """
     balanced = camera * torch.tensor(gains).view(3, 1, 1)
     linear = torch.einsum("ij,jhw->ihw", from_camera(matrix, space), balanced) * 2**exposure
     brightest = linear.amax(0).clamp_min(1e-6)
-    shown = tone(brightest)
-    hued = linear * (shown / brightest)
-    blown = _step(camera.amax(0), 0.9, 1.0) * _step(balanced.amin(0), 0.5, 1.0)
-    fading = torch.maximum(blown, _step(brightest, 1.0, MOST))
-    return encode_srgb(torch.lerp(hued, shown.expand_as(hued), fading).clamp(0, 1))
+    toned = tone(brightest)
+    colored = linear * (toned / brightest)
+    saturated = _smooth_step(camera.amax(0), 0.9, 1.0) * _smooth_step(balanced.amin(0), 0.5, 1.0)
+    fading = torch.maximum(saturated, _smooth_step(brightest, 1.0, FADED_TO_WHITE))
+    return encode_srgb(torch.lerp(colored, toned.expand_as(colored), fading).clamp(0, 1))
 
 
-def _step(values: Tensor, low: float, high: float) -> Tensor:
+def _smooth_step(values: Tensor, low: float, high: float) -> Tensor:
     """A smooth step from 0 at low to 1 at high."""
     share = ((values - low) / (high - low)).clamp(0, 1)
     return share * share * (3 - 2 * share)

@@ -1,9 +1,9 @@
-"""Noise for simulated mosaics: what the networks train on, and what they were not trained on.
+"""Noise for simulated mosaics: the kinds that the networks are trained on, and others.
 
-Every function takes a mosaic (or image) with 0 = black and 1 = white and returns it noisy, never clipped.
+Every function takes a mosaic (or image) with 0 = black and 1 = white and returns it with noise, never clipped.
 Levels are standard deviations on that scale: sigma 10 of the literature is 10 / 255.
 Random numbers are drawn on the generator's device and then moved, so that a CPU generator gives the same noise
-whatever device the mosaic is on; a CUDA generator is faster and gives its own.
+whatever device the mosaic is on; a CUDA generator is faster and gives different noise.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+from debayes.imaging.draws import Columns
+from debayes.system.errors import DebayesError
 
 
 def gaussian(
@@ -47,12 +50,12 @@ def poisson_gaussian(
 ) -> Float[Tensor, "*batch c h w"]:
     """The mosaic with photon and read noise: variance = gain * mosaic + sigma².
 
-    `gain` is what one photon adds to the signal (the S of DNG's NoiseProfile, whose O is sigma²); the default is
-    sigma 8/255 at middle grey. Values below black attract no photons.
+    `gain` is what one photon adds to the signal (S in DNG's NoiseProfile, where O is sigma²); the default is sigma
+    8/255 at middle grey. Values below black have no photon noise.
     """
     check_sigma(sigma)
     if not gain > 0:
-        raise ValueError(f"the gain of Poisson noise must be above 0, not {gain}")
+        raise DebayesError(f"the gain of Poisson noise must be above 0, not {gain}")
     photons = torch.poisson((mosaic.clamp_min(0) / gain).to(generator.device), generator=generator)
     return gain * photons.to(mosaic.device) + mosaic.clamp_max(0) + sigma * _normal(mosaic, generator)
 
@@ -66,20 +69,23 @@ def brown_gaussian(
     """
     check_sigma(sigma)
     if not radius > 0:
-        raise ValueError(f"the correlation radius of brown noise must be above 0, not {radius}")
+        raise DebayesError(f"the correlation radius of brown noise must be above 0, not {radius}")
     reach = int(4 * radius + 0.5)
     *batch, height, width = mosaic.shape
     white = _normal(mosaic.new_empty(*batch, height + 2 * reach, width + 2 * reach), generator)
     taps = torch.arange(-reach, reach + 1, dtype=mosaic.dtype, device=mosaic.device)
     kernel = torch.exp(-0.5 * (taps / radius).square())
-    kernel /= kernel.square().sum().sqrt()  # unit variance is kept by a kernel of unit energy, not unit sum
+    kernel /= kernel.square().sum().sqrt()  # unit energy, not unit sum, keeps the variance
     flat = white.view(-1, 1, height + 2 * reach, width + 2 * reach)
     brown = F.conv2d(F.conv2d(flat, kernel.view(1, 1, -1, 1)), kernel.view(1, 1, 1, -1))
     return mosaic + sigma * brown.view(mosaic.shape)
 
 
-# Random numbers that one map of `level_maps` is made of.
-MAP_DRAWS = 16
+# The uniform random numbers of one map of `level_maps`.
+LEVEL_MAP = Columns(
+    hill_y=3, hill_x=3, hill_width=3, angle=1, phase=1, cycles=1, kind=1, first_level=1, second_level=1, is_flat=1
+)
+MAP_DRAWS = LEVEL_MAP.width
 
 
 def level_maps(
@@ -91,8 +97,11 @@ def level_maps(
     non-i.i.d. training noise; the others are one level all over. The expected level is halfway between low and
     high in both kinds. A pure function of the draws, so that a training step can be compiled around it.
     """
-    hill_y, hill_x, hill_width = (draws[:, i : i + 3, None, None] for i in (0, 3, 6))
-    angle, phase, cycles, kind, first, second, flat = (draws[:, i, None, None] for i in range(9, 16))
+    hill_y, hill_x, hill_width = (LEVEL_MAP.as_images(name, draws) for name in ("hill_y", "hill_x", "hill_width"))
+    angle, phase, cycles, kind, first, second, flat = (
+        LEVEL_MAP(name, draws)[:, :, None]
+        for name in ("angle", "phase", "cycles", "kind", "first_level", "second_level", "is_flat")
+    )
     y = torch.linspace(0, 1, height, device=draws.device).view(-1, 1)
     x = torch.linspace(0, 1, width, device=draws.device)
     # bumps: the highest of three Gaussian hills
@@ -110,8 +119,9 @@ def level_maps(
     return (low + (high - low) * share).unsqueeze(1)
 
 
-# Random numbers for the factors of one patch: whether it has any, and one for each photosite of a cell.
-FACTOR_DRAWS = 5
+# The uniform random numbers of `color_factors`: whether a patch has any, and one for each photosite of a cell.
+FACTORS = Columns(differs=1, photosites=4)
+FACTOR_DRAWS = FACTORS.width
 
 
 def color_factors(
@@ -122,13 +132,13 @@ def color_factors(
     Each of the four photosites of a Bayer cell has its own factor, the two greens too: 0.4 to 2.5 times a middle
     one, so that the ratio of any two is at most 6. The largest is at most 1, so that levels stay in their range.
     """
-    exponent = 2.6 * (draws[:, 1:] - 0.5)
+    exponent = 2.6 * (FACTORS("photosites", draws) - 0.5)
     factors = torch.exp2(exponent - exponent.amax(1, keepdim=True).clamp_min(0))
-    factors = torch.where(draws[:, :1] < share, factors, 1.0).view(-1, 1, 2, 2)
+    factors = torch.where(FACTORS("differs", draws) < share, factors, 1.0).view(-1, 1, 2, 2)
     return factors.repeat(1, 1, (height + 1) // 2, (width + 1) // 2)[..., :height, :width]
 
 
-# What `simulate --noise` and the evaluation of out-of-distribution noise offer: (mosaic, sigma, generator=...)
+# The kinds of `simulate --noise` and of the evaluation on other noise: functions (mosaic, sigma, generator=...).
 KINDS: dict[str, Callable[..., Tensor]] = {
     "gaussian": gaussian,
     "varying": varying_gaussian,
@@ -139,9 +149,9 @@ KINDS: dict[str, Callable[..., Tensor]] = {
 
 
 def check_sigma(sigma: float | Tensor) -> None:
-    """Raise if a noise level, in any unit, is negative, infinite or no number; maps are not looked into."""
+    """Raise if a noise level, in any unit, is negative, infinite or NaN; the values of maps are not checked."""
     if not isinstance(sigma, Tensor) and not 0 <= sigma < inf:
-        raise ValueError(f"the noise level sigma must be 0 or more, not {sigma:g}")
+        raise DebayesError(f"the noise level sigma must be 0 or more, not {sigma:g}")
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,13 +1,13 @@
-"""Noise profiles: how noise grows with the signal, and how to read that off one mosaic.
+"""Noise profiles: how noise grows with the signal, and a blind estimate of that from one mosaic.
 
-Photon and read noise together have a variance that is a straight line over the signal. The line is found blind,
-in the spirit of Foi et al. (2008): of every small window some details tell of noise, others of texture. In white
-noise the two are independent, so choosing windows that are smooth by the one does not bias the variance of the
-other. The smoothest windows give a first line. Those that are no rougher than noise on that line, which are many
-where the picture is plain or the noise strong, give a better one.
+Photon and read noise together have a variance that is a straight line over the signal. The line is estimated in
+the spirit of Foi et al. (2008): in every small window some filters measure noise, others texture. In white noise
+the two are independent, so choosing windows that are smooth by one does not bias the variance of the other. The
+smoothest windows give a first line. Then all windows that are no rougher than noise on that line are used, which
+are many where the picture is plain or the noise strong; they give a better one.
 
-Noise is looked for where pictures have least: in directions of windows of all colours, learnt from photographs
-(`recipes/directions.py`), or, if the pattern is not known, in the diagonal detail of each plane.
+The windows of a Bayer mosaic are projected onto filters with little energy in natural images, learnt from
+photographs (`recipes/directions.py`). If the pattern is not known, the diagonal detail of each plane is used.
 """
 
 from dataclasses import dataclass
@@ -22,23 +22,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.imaging import cfa
+from debayes.system.errors import DebayesError
 
-# The side of a window of all colours, how far apart windows are, and how many of its directions tell of noise; the
-# rest of those in directions.npy tell of texture.
-WINDOW, STEP, QUIET = 8, 4, 10
+# The side of a window, the distance between windows, and how many of the filters measure noise; the others in
+# directions.npy measure texture.
+WINDOW, STEP, NOISE_FILTERS = 8, 4, 10
 
-# Levels of brightness that windows are sorted into, at least and at most, and how many details each should have.
+# Levels of brightness into which windows are sorted, at least and at most, and the details that each should have.
 LEVELS = (16, 64)
-CROWD = 2000
+DETAILS_PER_LEVEL = 2000
 
-# How many details of the smoothest windows speak for a level at first, or which share of them if that is more.
+# Details of the smoothest windows that a level has in the first fit; or this share of all its details, if more.
 BLOCKS, SHARE = 200, 0.02
 
-# How often those no rougher than noise are chosen after that, and the fewest details of a level that are.
-ROUNDS, FEWEST = 3, 100
+# How many fits to the windows no rougher than noise follow, and the fewest details of a level in them.
+ROUNDS, FEWEST_DETAILS = 3, 100
 
-# Photosites that are enough for an estimate: of larger mosaics only some bands of so many rows are looked at.
-ENOUGH, BAND = 6_000_000, 64
+# Photosites that are enough for an estimate: of larger mosaics only some bands of that many rows are used.
+ENOUGH_PHOTOSITES, BAND = 6_000_000, 64
 
 # The mean of min(x², 9) for a standard normal x.
 _TRIMMED = 0.9950
@@ -49,9 +50,9 @@ class Profile:
     """The noise of a sensor: variance = gain * signal + floor, on the scale where white is 1."""
 
     gain: float
-    """What one photon adds to the signal; the S of DNG's NoiseProfile."""
+    """What one photon adds to the signal; S in DNG's NoiseProfile."""
     floor: float
-    """The variance without light; its O."""
+    """The variance without light; O in DNG's NoiseProfile."""
 
     def variance(self, signal: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The noise variance of photosites with this signal; below black it is that of black."""
@@ -60,45 +61,47 @@ class Profile:
 
 def estimate(
     mosaic: Float[Tensor, "1 h w"],
-    pattern: str | None = None,
+    pattern: cfa.Pattern | str | None = None,
     *,
     white: float = inf,
     blocks: int | None = None,
     floor: float | None = None,
 ) -> Profile:
-    """The profile of one noisy mosaic, all colours pooled; at least 8x8 photosites.
+    """The profile of one noisy mosaic of at least 8x8 photosites, pooled over the colours.
 
-    With the Bayer pattern known it is twice as exact. Windows that reach nine tenths of `white`, where a sensor
-    clips, say nothing and are left out. Noise that is correlated between photosites looks smoother than it is and
-    is found too low; texture finer than the windows, all over the picture, is taken for noise. With `blocks` so
-    many details of the smoothest windows speak for a level of brightness, however rough they are. A `floor` that
-    is known is kept.
+    With the Bayer pattern the estimate is twice as exact. Windows that reach nine tenths of `white`, where a sensor
+    clips, are left out. Noise that is correlated between photosites is underestimated; texture finer than the
+    windows, all over the picture, is taken for noise. With `blocks` that many details of the smoothest windows of
+    each level of brightness are used, however rough they are. A known `floor` is kept.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
-        raise ValueError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
+        raise DebayesError(f"a noise profile takes a mosaic of at least 8x8 photosites, not {height}x{width}")
     if min(height, width) < 2 * WINDOW:
         pattern = None  # too few windows
     if pattern is not None:
         top, left = cfa.red_offset(pattern)
         mosaic = mosaic[:, top:, left:]
-    mosaic = mosaic[:, : mosaic.shape[1] // 2 * 2, : mosaic.shape[2] // 2 * 2].float()
-    if mosaic.numel() > ENOUGH:
+    mosaic = cfa.whole_cells(mosaic).float()
+    if mosaic.numel() > ENOUGH_PHOTOSITES:
         row = torch.arange(mosaic.shape[1])
-        mosaic = mosaic[:, row // BAND % -(-mosaic.numel() // ENOUGH) == 0]
-    seen = _in_windows(mosaic, 0.9 * white) if pattern is not None else _in_planes(mosaic, 0.9 * white)
-    levels = seen.by_brightness()
+        mosaic = mosaic[:, row // BAND % -(-mosaic.numel() // ENOUGH_PHOTOSITES) == 0]
+    limit = 0.9 * white
+    windows = _in_windows(mosaic, limit) if pattern is not None else _in_planes(mosaic, limit)
+    levels = windows.by_brightness()
     smoothest = [level.smoothest(max(blocks or BLOCKS, int(level.detail.numel() * SHARE))) for level in levels]
-    found = _fit(smoothest, floor)
+    profile = _fit(smoothest, floor)
     for _ in range(ROUNDS if blocks is None else 0):
-        found = _fit([level.no_rougher_than(found) for level in levels], floor)
-    return found
+        profile = _fit([level.no_rougher_than(profile) for level in levels], floor)
+    return profile
 
 
 def dark_variance(photosites: Float[Tensor, "h w"]) -> float:
-    """The noise variance of photosites that no light reached, at least four columns: of the differences between
-    neighbours of a colour in a row, so that drifts and bands do not count."""
-    return float(_trimmed((photosites[:, 2:] - photosites[:, :-2]).flatten() / 2**0.5))
+    """The noise variance of photosites that no light reached, at least four columns of them.
+
+    It is that of the differences between neighbours of one colour in a row, which drifts and bands do not change.
+    """
+    return float(_trimmed_variance((photosites[:, 2:] - photosites[:, :-2]).flatten() / 2**0.5))
 
 
 @dataclass(frozen=True)
@@ -106,72 +109,73 @@ class _Windows:
     """Windows of photosites."""
 
     detail: Float[Tensor, "n k"]
-    """Details of each that tell of noise."""
+    """The details of each window that measure noise: the outputs of its noise filters."""
     signal: Float[Tensor, "n k"]
-    """The brightness that the noise of each detail grows with."""
+    """The brightness on which the noise of each detail depends."""
     texture: Float[Tensor, " n"]
-    """The mean square of other details: in noise alone, its variance."""
+    """The mean square of the other filters' outputs: in noise alone, its variance."""
     brightness: Float[Tensor, " n"]
-    """The brightness that the noise in the texture grows with."""
+    """The brightness on which the noise in the texture depends."""
 
     def smoothest(self, details: int) -> "_Windows":
-        """Windows with so many details, those with the least texture, or all if there are fewer."""
-        many = min(-(-details // self.detail.shape[1]), len(self.texture))
-        return self._some(self.texture.topk(many, largest=False, sorted=False).indices)
+        """The windows with the least texture that have that many details, or all if there are fewer."""
+        count = min(-(-details // self.detail.shape[1]), len(self.texture))
+        return self._select(self.texture.topk(count, largest=False, sorted=False).indices)
 
     def no_rougher_than(self, noise: Profile) -> "_Windows":
-        """The windows with no more texture than noise has, or a few of the smoothest if there are fewer."""
+        """The windows with no more texture than noise has, or the smoothest ones if these are too few."""
         smooth = self.texture <= noise.variance(self.brightness)
-        enough = int(smooth.sum()) * self.detail.shape[1] > FEWEST
-        return self._some(smooth) if enough else self.smoothest(FEWEST)
+        enough = int(smooth.sum()) * self.detail.shape[1] > FEWEST_DETAILS
+        return self._select(smooth) if enough else self.smoothest(FEWEST_DETAILS)
 
     def by_brightness(self) -> "list[_Windows]":
-        """Levels of windows about as bright as each other, equally many in each."""
-        many = min(max(self.detail.numel() // CROWD, LEVELS[0]), LEVELS[1])
-        return [self._some(level) for level in self.brightness.argsort().tensor_split(many) if len(level)]
+        """The windows sorted into levels of similar brightness, with equally many in each."""
+        count = min(max(self.detail.numel() // DETAILS_PER_LEVEL, LEVELS[0]), LEVELS[1])
+        return [self._select(level) for level in self.brightness.argsort().tensor_split(count) if len(level)]
 
-    def _some(self, chosen: Tensor) -> "_Windows":
+    def _select(self, chosen: Tensor) -> "_Windows":
         return _Windows(self.detail[chosen], self.signal[chosen], self.texture[chosen], self.brightness[chosen])
 
 
-def _in_windows(mosaic: Float[Tensor, "1 h w"], most: float) -> _Windows:
-    """The windows of an RGGB mosaic, none of them brighter than `most` anywhere."""
-    filters = _directions()
-    quiet = filters[:QUIET]
-    picture = mosaic[None]
+def _in_windows(mosaic: Float[Tensor, "1 h w"], limit: float) -> _Windows:
+    """The windows of an RGGB mosaic that are below `limit` everywhere, or all if none are."""
+    filters = _filters()
+    noise_filters, texture_filters = filters[:NOISE_FILTERS], filters[NOISE_FILTERS:]
 
     def apply(kernels: Tensor) -> Tensor:
-        return F.conv2d(picture, kernels, stride=STEP)[0].flatten(1).T
+        return F.conv2d(mosaic[None], kernels, stride=STEP)[0].flatten(1).T
 
-    detail, signal = apply(quiet), apply(quiet.square())
-    texture = apply(filters[QUIET:]).square().mean(1)
-    brightness = apply(filters[QUIET:].square().mean(0, keepdim=True))[:, 0]
-    dark = F.max_pool2d(picture, WINDOW, STEP).flatten() < most
-    return _Windows(detail, signal, texture, brightness)._some(dark if bool(dark.any()) else ~dark)
+    detail, signal = apply(noise_filters), apply(noise_filters.square())
+    texture = apply(texture_filters).square().mean(1)
+    brightness = apply(texture_filters.square().mean(0, keepdim=True))[:, 0]
+    below = F.max_pool2d(mosaic[None], WINDOW, STEP).flatten() < limit
+    return _Windows(detail, signal, texture, brightness)._select(below if bool(below.any()) else ~below)
 
 
 @cache
-def _directions() -> Float[Tensor, "n 1 k k"]:
-    """Orthonormal directions of a window of an RGGB mosaic, from those that pictures have least of."""
+def _filters() -> Float[Tensor, "n 1 k k"]:
+    """Orthonormal filters of a window of an RGGB mosaic, those with the least energy in photographs first."""
     with resources.files("debayes.imaging").joinpath("directions.npy").open("rb") as file:
         return torch.from_numpy(np.load(file)).unsqueeze(1)
 
 
-def _in_planes(mosaic: Float[Tensor, "1 h w"], most: float) -> _Windows:
-    """Blocks of 2x2 photosites of each plane, none of them brighter than `most`: their diagonal detail tells of
-    noise, horizontal and vertical detail around them of texture."""
+def _in_planes(mosaic: Float[Tensor, "1 h w"], limit: float) -> _Windows:
+    """Blocks of 2x2 photosites of each plane that are below `limit`, or all if none are.
+
+    Their diagonal detail measures noise; the horizontal and vertical detail around them measures texture.
+    """
     planes = cfa.pack(mosaic).unsqueeze(1)
     kernels = torch.tensor([[[1, 1], [1, 1]], [[1, 1], [-1, -1]], [[1, -1], [1, -1]], [[1, -1], [-1, 1]]])
     low, rows, columns, diagonal = F.conv2d(planes, kernels[:, None].to(planes) / 2, stride=2).unbind(1)
     texture = F.avg_pool2d(rows.square() + columns.square(), 5, 1, 2, count_include_pad=False) / 2
     mean = F.avg_pool2d(low / 2, 3, 1, 1, count_include_pad=False).flatten()
-    dark = (F.max_pool2d(F.max_pool2d(planes, 2), 3, 1, 1) < most).flatten()
+    below = (F.max_pool2d(F.max_pool2d(planes, 2), 3, 1, 1) < limit).flatten()
     blocks = _Windows(diagonal.flatten()[:, None], mean[:, None], texture.flatten(), mean)
-    return blocks._some(dark if bool(dark.any()) else ~dark)
+    return blocks._select(below if bool(below.any()) else ~below)
 
 
-def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """The variance of deviations, those beyond three standard ones counted as three; coarse rounding is no harm."""
+def _trimmed_variance(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The variance of deviations, clipped at three standard deviations; robust to coarse rounding."""
     squares = deviations.square()
     variance = squares.mean()
     for _ in range(5):
@@ -180,16 +184,16 @@ def _trimmed(deviations: Float[Tensor, " n"]) -> Float[Tensor, ""]:
 
 
 def _fit(levels: list[_Windows], known: float | None = None) -> Profile:
-    """The line through mean and noise variance of levels, and a known floor, that has no gain or floor below 0.
+    """The line through mean and noise variance of the levels, through a known floor if any; nothing is below 0.
 
-    A level weighs by how many details speak for it and by the inverse square of its expected variance, as its error
-    asks for, and less the further it lies above the line: what lies there is texture.
+    A level's weight is its number of details over the square of its expected variance, the inverse of its squared
+    error; it is smaller the further the level lies above the line, since that is texture.
     """
     means = torch.stack([level.signal.mean() for level in levels]).double()
-    variances = torch.stack([_trimmed(level.detail.flatten()) for level in levels]).double()
-    many = torch.tensor([level.detail.numel() for level in levels]).to(means)
+    variances = torch.stack([_trimmed_variance(level.detail.flatten()) for level in levels]).double()
+    counts = torch.tensor([level.detail.numel() for level in levels]).to(means)
     signal = means.clamp_min(0)
-    weight = many / variances.clamp_min(1e-12).square()
+    weight = counts / variances.clamp_min(1e-12).square()
     gain = floor = 0.0
     for _ in range(20):
         if known is None:
@@ -198,17 +202,17 @@ def _fit(levels: list[_Windows], known: float | None = None) -> Profile:
             gain, floor = _slope(signal, variances, weight, known), known
         line = (gain * signal + floor).clamp_min(1e-12)
         above = ((variances - line) / line).clamp_min(0)
-        weight = many / (line * (1 + (above / 0.15).square())).square()
+        weight = counts / (line * (1 + (above / 0.15).square())).square()
     return Profile(gain, floor)
 
 
 def _line(signal: Tensor, variances: Tensor, weight: Tensor) -> tuple[float, float]:
-    """Gain and floor of least weighted squares, neither below 0."""
+    """Gain and floor by weighted least squares, neither below 0."""
     total = weight.sum()
     x, y = (weight * signal).sum() / total, (weight * variances).sum() / total
     spread = (weight * (signal - x).square()).sum() / total
     joint = (weight * (signal - x) * (variances - y)).sum() / total
-    # levels that lie closer together than half of what noise does are one, and there is no line
+    # if the levels differ by less than half the noise, they are one and determine no gain
     gain = float(joint / spread) if spread > y / 4 else 0.0
     floor = float(y - gain * x)
     if gain < 0:
@@ -217,6 +221,6 @@ def _line(signal: Tensor, variances: Tensor, weight: Tensor) -> tuple[float, flo
 
 
 def _slope(signal: Tensor, variances: Tensor, weight: Tensor, floor: float) -> float:
-    """The gain of least weighted squares for a floor, not below 0."""
+    """The gain by weighted least squares for a known floor, not below 0."""
     energy = (weight * signal.square()).sum().clamp_min(1e-12)
     return max(0.0, float((weight * signal * (variances - floor)).sum() / energy))

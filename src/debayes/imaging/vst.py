@@ -1,9 +1,9 @@
-"""The bridge between linear camera values and the domain in which the raw networks see them.
+"""The variance-stabilising transform of linear camera values, which the raw networks see, and its inverse.
 
-Linear values, white-balanced so that neutral has equal colours and the least gain is 1, go through one curve for
+Linear values, white-balanced so that neutral has equal colours and the smallest gain is 1, go through one curve for
 all colours: a square root with an offset, the generalised Anscombe transform (Starck et al. 1998), scaled so that 0
-stays 0 and 1 stays 1. With it the noise of the colour of gain 1 is about the same in light and shade; the others
-have more. One curve, not three, so that grey stays grey. Below black it goes on as a straight line: nothing is
+stays 0 and 1 stays 1. It gives the colour of gain 1 about the same noise at every brightness; the others have more.
+There is one curve, not three, so that grey stays grey. Below black it continues as a straight line: nothing is
 clipped.
 """
 
@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Limits of the offset: below, the curve would be too steep at black; above, it would be no curve.
+# Limits of the offset: with less the curve would be too steep at black, with more it would be almost straight.
 OFFSETS = (5e-4, 0.05)
 
 
@@ -21,7 +21,7 @@ def offset(gain: Float[Tensor, "*shape"], floor: Float[Tensor, "*shape"]) -> Flo
 
 
 def encode(linear: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
-    """Linear values to the networks' domain; the offset broadcasts."""
+    """Linear values in the networks' domain; the offset broadcasts."""
     root = offset.sqrt()
     span = (1 + offset).sqrt() - root
     curved = (linear.clamp_min(0) + offset).sqrt() - root
@@ -29,25 +29,28 @@ def encode(linear: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Flo
 
 
 def slope(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
-    """The derivative of `encode` where it gives these values: what it makes of a small deviation."""
+    """The derivative of `encode` at the point where it gives these values."""
     span = (1 + offset).sqrt() - offset.sqrt()
     return 1 / (2 * span * (encoded.clamp_min(0) * span + offset.sqrt()))
 
 
 def decode(encoded: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
-    """The inverse of `encode`: right for quantiles, and for values that have no spread."""
+    """The inverse of `encode`: exact for quantiles and for values without noise; for means see `decode_mean`."""
     root = offset.sqrt()
-    lengths = encoded * ((1 + offset).sqrt() - root)
-    return torch.addcmul(lengths.clamp_min(0).square_(), lengths, 2 * root)
+    curved = encoded * ((1 + offset).sqrt() - root)
+    return torch.addcmul(curved.clamp_min(0).square_(), curved, 2 * root)
 
 
 def decode_mean(
     mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"], offset: Float[Tensor, "..."]
 ) -> Float[Tensor, "*shape"]:
-    """The mean of decoded values from mean and variance of encoded ones; exact above black, where it squares."""
+    """The mean of the decoded values from the mean and variance of the encoded ones: the unbiased inverse.
+
+    Exact above black, where decoding squares; below black decoding is linear and the variance does not matter.
+    """
     root = offset.sqrt()
     span = (1 + offset).sqrt() - root
     above = mean.clamp_min(0)
-    # no variance below black; signs are sooner than a comparison
+    # the sign drops the variance below black; it is faster than a comparison
     squares = above.sign().mul_(variance).addcmul_(above, above)
     return squares.mul_(span.square()).addcmul_(mean, 2 * root * span)

@@ -1,4 +1,4 @@
-"""What networks are built of: convolutions and residual blocks."""
+"""The parts of the networks: convolutions and residual blocks."""
 
 from typing import TypeVar
 
@@ -32,11 +32,17 @@ class Residual(nn.Module):
         return torch.add(x, self.second(F.relu(self.first(x))))
 
 
+def convolution_weights(module: nn.Module) -> int:
+    """Weights of a module's convolutions without biases: multiply-accumulates per place they are applied to."""
+    return sum(part.weight.numel() for part in module.modules() if isinstance(part, nn.Conv2d))
+
+
 def to_channels_last(module: M) -> M:
-    """The module itself, with its channels last in memory: a sixth faster on a CPU, and what tensor cores want."""
+    """The module itself, stored channels last: a sixth faster on a CPU, and the layout that tensor cores need."""
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot this overload
     return module
 
 
 def residuals(width: int, hidden: list[int]) -> nn.Sequential:
+    """Residual blocks in a row; those with no hidden channels are left out."""
     return nn.Sequential(*(Residual(width, channels) for channels in hidden if channels))

@@ -1,7 +1,7 @@
-"""The networks: `Config` says everything about one, `Network` turns a mosaic into a posterior.
+"""The networks: a `Config` describes one completely, a `Network` turns a mosaic into a posterior.
 
-All are built of 3x3 convolutions and rectifiers on the four packed planes of an RGGB mosaic. There is no
-normalisation and no pooling over the picture, so a pixel depends on its `receptive_radius` and nothing else.
+All are built of convolutions and rectifiers on the four packed planes of an RGGB mosaic. There is no normalisation
+and no pooling over the picture, so a pixel depends on its `receptive_radius` and nothing else.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from debayes.imaging import cfa
 from debayes.network import heads
-from debayes.network.blocks import Residual, to_channels_last
+from debayes.network.blocks import Residual, convolution_weights, to_channels_last
 from debayes.network.config import Config
 from debayes.network.paper_net import PaperNet
 from debayes.network.unet import UNet
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import MeanOnly, Posterior
+from debayes.system.errors import DebayesError
 
 
 class Network(nn.Module):
@@ -35,33 +36,50 @@ class Network(nn.Module):
         """What it was trained on, "srgb" values or camera "raw"s; nothing if that is not known."""
         self.body: UNet | PaperNet = UNet(config) if config.architecture == "unet" else PaperNet(config)
 
-    def forward(self, mosaic: Float[Tensor, "b 1 h w"]) -> NormalInverseGamma:
+    def forward(self, mosaic: Tensor) -> Posterior:
+        """The posterior of RGGB mosaics (b, 1, h, w)."""
+        self._check(mosaic)
         base = cfa.interpolate(mosaic, "RGGB")
         # Centred on 0: half the rounding error where the convolutions run in bfloat16.
         return self.posterior(base, self.body(cfa.pack(mosaic) - 0.5, base - 0.5))
 
-    def inside(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> NormalInverseGamma:
+    def _check(self, mosaic: Tensor) -> None:
+        """Raise if the network cannot take such a mosaic."""
+        stride, weight = self.config.stride, self.body.maps.weight
+        if mosaic.ndim != 4 or mosaic.shape[1] != 1 or any(side % stride or not side for side in mosaic.shape[2:]):
+            raise DebayesError(
+                f"a network takes mosaics (batch, 1, height, width) with sides that are multiples of {stride}, "
+                f"not {tuple(mosaic.shape)}: debayes.restore takes any size"
+            )
+        mixed = torch.is_autocast_enabled(mosaic.device.type)  # then PyTorch converts what it multiplies
+        if mosaic.device.type != weight.device.type or (mosaic.dtype != weight.dtype and not mixed):
+            raise DebayesError(
+                f"the weights of this network are {weight.dtype} on {weight.device}, but the mosaic is "
+                f"{mosaic.dtype} on {mosaic.device}: convert one of them with .to()"
+            )
+
+    def forward_crop(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> Posterior:
         """The posterior of some rows and columns."""
-        posterior: NormalInverseGamma = self(mosaic)
+        posterior: Posterior = self(mosaic)
         return posterior.map(lambda t: t[..., rows, columns])
 
-    def bands(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> tuple[NormalInverseGamma]:
-        """The same as the one band that it is; an `engine.Engine` may give several."""
-        return (self.inside(mosaic, rows, columns),)
+    def bands(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> tuple[Posterior]:
+        """`forward_crop` as a single band of rows; an `engine.Engine` may give several."""
+        return (self.forward_crop(mosaic, rows, columns),)
 
-    def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b c h w"]) -> NormalInverseGamma:
+    def posterior(self, base: Float[Tensor, "b 3 h w"], maps: Float[Tensor, "b c h w"]) -> Posterior:
         """What the body's maps mean: a residual over the interpolated mosaic, and the three other parameters."""
-        if not self.has_heads:
-            return NormalInverseGamma.of_mean(base.float() + maps.float())
+        if not self.has_posterior:
+            return MeanOnly(base.float() + maps.float())
         return heads.posterior(self.config, base, maps)
 
     @property
-    def has_heads(self) -> bool:
-        """Whether it gives all of the posterior, and not the mean alone as what `beheaded` makes does."""
+    def has_posterior(self) -> bool:
+        """Whether it gives the whole posterior; what `mean_only` makes gives the mean alone."""
         return self.body.maps.out_channels == 12
 
-    def beheaded(self) -> "Network":
-        """The same network without the maps of noise and doubt, for less work: its posteriors have a mean alone."""
+    def mean_only(self) -> "Network":
+        """The same network without the outputs for noise and doubt, which makes it faster: it gives `MeanOnly`."""
         bare = deepcopy(self)
         maps = self.body.maps
         bare.body.maps = nn.Conv2d(maps.in_channels, 3, 3, padding=1).to(maps.weight)
@@ -82,23 +100,9 @@ class Network(nn.Module):
 
     @property
     def kmac_per_pixel(self) -> float:
-        """Thousand multiply-accumulates of the convolutions, per photosite."""
-        stride = self.config.stride
-        size = 4 * stride
-        total = 0
-
-        def count(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
-            nonlocal total
-            weight = module.weight
-            assert isinstance(weight, Tensor)
-            total += output[0, 0].numel() * weight.numel()
-
-        hooks = [m.register_forward_hook(count) for m in self.modules() if isinstance(m, nn.Conv2d)]
-        with torch.no_grad():
-            self(torch.zeros(1, 1, size, size, device=self.device))
-        for hook in hooks:
-            hook.remove()
-        return total / size**2 / 1e3
+        """Thousand multiply-accumulates of the convolutions, per photosite: kMAC per pixel."""
+        parts = self.body.resolutions()
+        return sum(convolution_weights(part) / spacing**2 for part, spacing in parts) / 1e3
 
 
 def blocks(network: Network) -> dict[str, Residual]:
@@ -108,7 +112,7 @@ def blocks(network: Network) -> dict[str, Residual]:
 
 @contextmanager
 def visiting(network: Network, visit: Callable[[str, Residual, Tensor], None]) -> Iterator[None]:
-    """While this lasts, every residual block is visited, with its name and its input, before it runs."""
+    """Until the block ends, call `visit` with the name and the input of each residual block before it runs."""
     hooks = [
         block.register_forward_pre_hook(lambda block, inputs, name=name: visit(name, block, inputs[0]))
         for name, block in blocks(network).items()

@@ -1,5 +1,7 @@
 """The paper's own network: grouped residual dense blocks."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from debayes.network.config import Config
 
 
 class _DenseBlock(nn.Module):
-    """Residual dense block: each layer sees all before it, a 1x1 convolution fuses them (Zhang et al. 2018)."""
+    """Residual dense block: each layer sees all earlier ones, a 1x1 convolution fuses them (Zhang et al. 2018)."""
 
     def __init__(self, width: int, growth: int, layers: int) -> None:
         super().__init__()
@@ -24,7 +26,7 @@ class _DenseBlock(nn.Module):
 
 
 class _DenseGroup(nn.Module):
-    """Residual dense blocks in a row, all of their outputs fused, around a residual connection."""
+    """Residual dense blocks in a row, all of their outputs fused and added to the input."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -49,6 +51,11 @@ class PaperNet(nn.Module):
         self.groups = nn.Sequential(*(_DenseGroup(config) for _ in range(config.groups)))
         self.join = conv(width, width)
         self.maps = conv(width // 4, 12, gain=0.01)
+
+    def resolutions(self) -> Iterator[tuple[nn.Module, int]]:
+        """Each part, and the photosites from one place it is applied to, to the next."""
+        yield from ((part, 2) for part in (self.head, self.groups, self.join))
+        yield self.maps, 1
 
     def forward(self, planes: Tensor, base: Tensor) -> Tensor:
         x = self.head(planes)

@@ -1,5 +1,7 @@
 """The debayes family: a residual U-Net."""
 
+from collections.abc import Iterator
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -8,7 +10,7 @@ from debayes.network.config import Config
 
 
 class UNet(nn.Module):
-    """Residual U-Net on the packed planes, with a thin tail at full resolution that sees the mosaic again."""
+    """Residual U-Net on the packed planes; its thin tail at full resolution also takes the interpolated mosaic."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -29,6 +31,16 @@ class UNet(nn.Module):
         self.look = conv(3, config.tail)
         self.tail = residuals(*stacks[-1])
         self.maps = conv(config.tail, 12, gain=0.01)
+
+    def resolutions(self) -> Iterator[tuple[nn.Module, int]]:
+        """Each part, and the photosites from one place it is applied to, to the next."""
+        yield self.head, 2
+        for level, parts in enumerate(zip(self.down, self.shrink, self.grow, self.up, strict=True)):
+            spacing = 2 ** (level + 1)
+            yield from zip(parts, (spacing, 2 * spacing, 2 * spacing, spacing), strict=True)
+        yield self.bottom, 2 ** (len(self.down) + 1)
+        yield self.unpack, 2
+        yield from ((part, 1) for part in (self.mix, self.look, self.tail, self.maps))
 
     def forward(self, planes: Tensor, base: Tensor) -> Tensor:
         x = self.head(planes)

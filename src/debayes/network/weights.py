@@ -1,4 +1,4 @@
-"""Weight files: safetensors that say what they are, where they came from and how well they do.
+"""Weight files: safetensors with a description of the network, its training and its measured results.
 
 A file holds the tensors (float16) and, as text, the network's `Config`, the recipe that trained it, the results
 measured on it and a checksum. Nothing in it is ever executed.
@@ -18,8 +18,10 @@ from torch import Tensor
 
 from debayes.network.blocks import to_channels_last
 from debayes.network.config import Config
+from debayes.network.device import find_device
 from debayes.network.heads import FILTERS
 from debayes.network.network import Network
+from debayes.system.errors import DebayesError
 from debayes.system.files import replace
 
 FORMAT = "debayes-weights"
@@ -35,9 +37,9 @@ class Card:
     recipe: dict[str, Any] = field(default_factory=dict)
     """The training recipe, as `debayes train` read it."""
     results: dict[str, Any] = field(default_factory=dict)
-    """What was measured, under the protocol of the README."""
+    """Measured quality, under the protocol of the README."""
     notes: dict[str, str] = field(default_factory=dict)
-    """Anything else: data and licences, commit, device, date."""
+    """Anything else: data and licences, commit, device."""
 
     @property
     def domain(self) -> str:
@@ -51,43 +53,81 @@ def shipped() -> list[str]:
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
+@dataclass(frozen=True)
+class WeightFile:
+    """What was read from a weight file, whole and undamaged."""
+
+    path: Path
+    card: Card
+    tensors: dict[str, Tensor]
+
+    def network(self, *, device: str | torch.device = "cpu", calibrated: bool = True) -> Network:
+        """The network, ready to restore with; arguments as for `load`."""
+        network = Network(self.card.config)
+        network.domain = self.card.domain
+        expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
+        if expected != {name: tensor.shape for name, tensor in self.tensors.items()}:
+            raise DebayesError(f"{self.path}: its tensors do not fit the configuration stored with them")
+        network.load_state_dict({name: tensor.float() for name, tensor in self.tensors.items()})
+        if not calibrated and "calibrated" in self.card.notes:
+            with torch.no_grad():
+                for parameter in network.body.maps.parameters():
+                    parameter[FILTERS["count"]] = parameter[FILTERS["concentration"]] = 0
+        return to_channels_last(network).to(find_device(device)).eval().requires_grad_(False)
+
+
 def load(model: str | Path, *, device: str | torch.device = "cpu", calibrated: bool = True) -> Network:
     """The network of a shipped name ("wild-s") or a weight file, ready to restore with.
 
-    If it is not to be `calibrated`, what `calibration` made of its doubt gives way to that of an untrained network.
+    `device` is one of PyTorch's, or "auto" for a GPU if there is one. With `calibrated=False` the weights that
+    `calibration` fitted for the doubt map are reset to those of an untrained network.
     """
-    card, tensors = _read(locate(model))
-    network = Network(card.config)
-    network.domain = card.domain
+    return read(model).network(device=device, calibrated=calibrated)
+
+
+def read(model: str | Path) -> WeightFile:
+    """The card and the tensors of a shipped model or a weight file; its checksum is verified."""
+    path = locate(model)
     try:
-        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
-    except RuntimeError:
-        raise ValueError(f"{model}: its tensors do not fit the configuration written beside them") from None
-    if not calibrated and "calibrated" in card.notes:
-        with torch.no_grad():
-            for parameter in network.body.maps.parameters():
-                parameter[FILTERS["count"]] = parameter[FILTERS["concentration"]] = 0
-    return to_channels_last(network).to(device).eval().requires_grad_(False)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError):
+        raise _not_whole(path) from None
+    _check_format(path, metadata)
+    if metadata.get("sha256") != checksum(tensors, metadata):
+        raise DebayesError(f"{path} is damaged: its checksum does not match its content; get the file again")
+    return WeightFile(path, _parse_card(path, metadata), tensors)
 
 
 def read_card(model: str | Path) -> Card:
-    """What a shipped model or a weight file says about itself."""
-    return _read(locate(model))[0]
+    """What a shipped model or a weight file says about itself; the whole file is read to verify it."""
+    return read(model).card
 
 
 def check_domain(model: str | Path, domain: str) -> None:
-    """Raise if a model was trained for other mosaics: "srgb" ones of pictures, or "raw" ones of cameras."""
-    trained = read_card(model).domain
+    """Raise if a model was trained for other mosaics: "srgb" ones of pictures, or "raw" ones of cameras.
+
+    Only the header of the file is read.
+    """
+    path = locate(model)
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError):
+        raise _not_whole(path) from None
+    _check_format(path, metadata)
+    trained = _parse_card(path, metadata).domain
     if trained == domain:
         return
     if trained == "raw":
-        raise ValueError(f"{model} was trained for camera raws: use it with develop, and wild-s or wild-l here")
-    raise ValueError(f"{model} was not trained for camera raws: raw-s and raw-l were")
+        raise DebayesError(f"{model} was trained for camera raws: use it with develop, and wild-s or wild-l here")
+    raise DebayesError(f"{model} was not trained for camera raws: use raw-s or raw-l")
 
 
 def save(network: Network, path: Path, card: Card) -> None:
     """Write a weight file, whole or not at all."""
-    plain = torch.contiguous_format  # whatever layout the network runs in
+    plain = torch.contiguous_format  # the layout of the file, whatever the network uses
     tensors = {name: t.half().cpu().clone(memory_format=plain) for name, t in network.state_dict().items()}
     metadata = {
         "format": FORMAT,
@@ -110,37 +150,38 @@ def locate(model: str | Path) -> Path:
     if path.is_file():
         return path
     names = ", ".join(shipped()) or "none yet"
-    raise ValueError(f"there is no model {str(model)!r}: give a weight file or one of the shipped names ({names})")
+    raise DebayesError(
+        f"there is no model {str(model)!r}: give a weight file or one of the shipped names ({names})"
+    )
 
 
-def _read(path: Path) -> tuple[Card, dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError):
-        raise ValueError(f"{path} is no weight file: it is not a whole safetensors file") from None
+def _not_whole(path: Path) -> DebayesError:
+    return DebayesError(f"{path} is no weight file: it is not a whole safetensors file")
+
+
+def _check_format(path: Path, metadata: dict[str, str]) -> None:
+    """Raise if debayes did not write a safetensors file, or if a newer version did."""
     if metadata.get("format") != FORMAT:
-        raise ValueError(f"{path} is a safetensors file, but not one that debayes wrote")
+        raise DebayesError(f"{path} is a safetensors file, but not one that debayes wrote")
     if metadata.get("version") != str(VERSION):
-        raise ValueError(
+        raise DebayesError(
             f"{path} has weight format {metadata.get('version')}, this debayes reads {VERSION}: update debayes"
         )
-    if metadata.get("sha256") != checksum(tensors, metadata):
-        raise ValueError(f"{path} is damaged: its checksum does not match what it holds")
+
+
+def _parse_card(path: Path, metadata: dict[str, str]) -> Card:
     try:
         config, recipe, results, notes = (
             json.loads(metadata[key]) for key in ("config", "recipe", "results", "notes")
         )
         config |= {"widths": tuple(config["widths"]), "hidden": tuple(config.get("hidden", ()))}
-        card = Card(Config(**config), recipe, results, notes)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} has a description that cannot be read: {error}") from None
-    return card, tensors
+        return Card(Config(**config), recipe, results, notes)
+    except (KeyError, TypeError, DebayesError, json.JSONDecodeError) as error:
+        raise DebayesError(f"{path} has a description that cannot be read: {error}") from None
 
 
 def checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
-    """The SHA-256 of everything a weight file holds but the checksum itself."""
+    """The SHA-256 of everything in a weight file except the checksum itself."""
     digest = hashlib.sha256()
     for key in sorted(set(metadata) - {"sha256"}):
         digest.update(f"{key}={metadata[key]}\n".encode())

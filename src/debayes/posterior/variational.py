@@ -1,6 +1,7 @@
-"""What a network is trained to maximise: the prior of the two-stage degradation, and the ELBO.
+"""The training objective: the prior of the two-stage degradation, the ELBO, and the preconditioning of its
+gradient.
 
-Everything here is closed form and float32, whatever precision the network runs in.
+Everything is in closed form and computed in float32, whatever precision the network runs in.
 """
 
 from math import inf
@@ -12,14 +13,16 @@ from torch import Tensor
 
 from debayes.imaging import cfa
 from debayes.posterior.nig import NormalInverseGamma
+from debayes.system.errors import DebayesError
 
-# The least variance a prior may claim: that of rounding the ground truth to 8 bits, a uniform error of 1/255.
-# Keeps log(rate) finite for noise-free pictures.
+# The smallest noise variance of a prior: that of rounding the ground truth to 8 bits, a uniform error of width
+# 1/255. It keeps log(rate) finite for noise-free pictures.
 VARIANCE_FLOOR = 1 / (12 * 255**2)
 
-# The paper gives the window of its bilateral filter but not its two widths. The spatial one is a quarter of the
-# window, so that about w² samples count, as alpha = w²/2 says. The range one, on squared errors, lets the whole
-# spread of chi² noise up to sigma 20/255 through (bias below 2 %) and stops at the errors of strong edges.
+# The paper gives the window w of its bilateral filter but not the two widths. The spatial sigma is a quarter of
+# the window, so that about w² samples contribute, which matches alpha = w²/2. The range sigma, applied to squared
+# errors, passes the whole spread of chi² noise up to sigma 20/255 (bias below 2 %) and excludes the errors at
+# strong edges.
 SPATIAL_SHARE = 0.25
 RANGE_SIGMA = 0.1
 
@@ -27,14 +30,14 @@ RANGE_SIGMA = 0.1
 def bilateral(
     image: Float[Tensor, "b c h w"], window: int, *, range_sigma: float = RANGE_SIGMA
 ) -> Float[Tensor, "b c h w"]:
-    """The bilateral filter of each channel over an odd window x window neighbourhood, borders reflected.
+    """The bilateral filter of each channel over a window x window neighbourhood (odd), with reflected borders.
 
-    weight = exp(-distance² / (2 (window / 4)²)) exp(-difference² / (2 range_sigma²)). Written as `window` rows:
-    each is a strided view, which torch.compile turns into a kernel that reads the image from cache, so that
-    nothing of size window² is ever stored.
+    weight = exp(-distance² / (2 (window / 4)²)) exp(-difference² / (2 range_sigma²)). The loop runs over the
+    rows of the window: each is a strided view, which torch.compile turns into a kernel that reads the image from
+    cache, so that nothing of size window² is stored.
     """
     if window < 1 or window % 2 == 0:
-        raise ValueError(f"the window of the bilateral filter must be odd, not {window}")
+        raise DebayesError(f"the window of the bilateral filter must be odd and positive, not {window}")
     reach = window // 2
     height = image.shape[-2]
     taps = torch.arange(-reach, reach + 1, device=image.device, dtype=image.dtype)
@@ -54,10 +57,10 @@ def bilateral(
 def measured_variance(
     error: Float[Tensor, "b 3 h w"], window: int, *, range_sigma: float = RANGE_SIGMA
 ) -> Float[Tensor, "b 3 h w"]:
-    """The filtered squared error of an RGGB mosaic, taken at the photosites that measured each colour only.
+    """The filtered squared error of an RGGB mosaic, using only the photosites that measured each colour.
 
-    The four packed planes are filtered with half the window; every pixel of a 2x2 cell gets its cell's value, a
-    green one the mean of its two planes. Twelve times less work than the filter at full resolution.
+    The four packed planes are filtered with half the window. Every pixel of a 2x2 cell gets its cell's value; green
+    gets the mean of its two planes. This is twelve times less work than filtering at full resolution.
     """
     red, green, green2, blue = bilateral(
         cfa.pack(cfa.mosaic(error)), window // 4 * 2 + 1, range_sigma=range_sigma
@@ -76,9 +79,10 @@ def prior(
 ) -> NormalInverseGamma:
     """p(z, sigma²) given the ground truth: eqs. (4) to (7), with count = lambda and window = w.
 
-    `observed` is x-tilde, the interpolated RGGB mosaic. Its squared distance to the target, bilaterally filtered,
-    is the noise variance. With `measured` only the photosites that measured a colour speak of it: the variance is
-    then the sensor's own, where the paper's mixes in the interpolation, which averages noise and errs at edges.
+    `observed` is x-tilde, the interpolated RGGB mosaic. Its squared difference from the target, bilaterally
+    filtered, is the noise variance. With `measured` the variance of a colour is computed only from the photosites
+    that measured it, and is that of the sensor's noise. The paper's (`measured=False`) is that of the
+    interpolated picture: the interpolation averages noise and adds errors at edges.
     """
     error = (observed.float() - target.float()).square()
     filtered = measured_variance if measured else bilateral
@@ -99,11 +103,11 @@ def elbo(
     *,
     form: str = "exact",
 ) -> Float[Tensor, "b 3 h w"]:
-    """The evidence lower bound of every pixel, eq. (11): expected log likelihood minus divergence from the prior.
+    """The evidence lower bound of every pixel, eq. (11): expected log likelihood minus KL divergence from the
+    prior.
 
-    As the prior's count grows, its restoration term count * concentration / (2 rate) * (target - loc)² outgrows
-    the others: a mean squared error weighted by the inverse noise variance. `form` as in
-    `NormalInverseGamma.expected_log_likelihood`.
+    As the prior's count grows, the term count * concentration / (2 rate) * (target - loc)² dominates: a squared
+    error weighted by the inverse noise variance. `form` as in `NormalInverseGamma.expected_log_likelihood`.
     """
     posterior = posterior.map(torch.Tensor.float)
     return posterior.expected_log_likelihood(observed.float(), form=form) - posterior.kl_divergence(prior)
@@ -118,17 +122,21 @@ def precondition(
     bend: float = inf,
     by_patch: bool = False,
 ) -> NormalInverseGamma:
-    """The same posterior, but the gradient of `loc` is scaled by gain v_q / s² / sqrt(1 + (e / (bend s))²).
+    """The same posterior, with the gradient of `loc` multiplied by gain v_q / s² / sqrt(1 + (e / (bend s))²).
 
-    v_q = rate / concentration is the noise variance that the posterior claims, s² = v_p + level² that of the prior
-    with a floor, e = loc - target. The ELBO's gradient for loc is count e / v_q: a network that calls hard pixels
-    noisy lowers their weight, and learns them last; and a patch of sigma 1 weighs 400 times one of sigma 20. The
-    natural gradient, which divides by the Fisher information count / v_q of loc, has neither fault. This one is the
-    natural gradient weighed by 1 / s², and bent, as a pseudo-Huber loss bends, where an error is large beside the
-    noise, so that a few hard pixels do not drown the plain ones. The ELBO's value, its optimum at each pixel and
-    the gradients of the other three maps stay.
+    Here v_q = rate / concentration is the posterior's noise variance, s² = v_p + level² is the prior's noise
+    variance v_p with a floor, and e = loc - target.
 
-    With `by_patch`, v_p is the mean of e² over the patch: not bent, that is the gradient of the patch's PSNR.
+    The ELBO's gradient with respect to loc is count e / v_q. So a network that predicts high noise for difficult
+    pixels lowers their weight and learns them last, and a patch with sigma 1 has 400 times the weight of one with
+    sigma 20. The natural gradient, which divides by the Fisher information count / v_q of loc, has neither
+    problem. The gradient computed here is the natural gradient weighted by 1 / s². Where the error is large
+    compared with the noise it is limited like the gradient of a pseudo-Huber loss, so that a few difficult pixels
+    do not dominate. The value of the ELBO, its optimum at each pixel and the gradients of the other three maps do
+    not change.
+
+    With `by_patch`, v_p is the mean of e² over the patch; with bend = infinity this is the gradient of the
+    patch's PSNR.
     """
     with torch.no_grad():
         squared = (posterior.loc - prior.loc).square()
@@ -140,9 +148,9 @@ def precondition(
     return NormalInverseGamma(loc, posterior.count, posterior.concentration, posterior.rate)
 
 
-def decibels(
+def negative_psnr(
     image: Float[Tensor, "b 3 h w"], target: Float[Tensor, "b 3 h w"], *, level: float
 ) -> Float[Tensor, ""]:
-    """The mean over the patches of their squared error in dB, minus their PSNR, but none below that of `level`."""
+    """Minus the PSNR in dB, averaged over the patches. `level`² is added to each patch's mean squared error."""
     squared = (image.float() - target).square().mean((1, 2, 3))
     return 10 * (squared + level**2).log10().mean()

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, and the demonstration."""
+"""Experiments that reproduce the paper's tables and figures, and the demonstration."""

@@ -1,4 +1,4 @@
-"""What the experiments of the paper work with: networks, pictures, a memory, and how much of it all."""
+"""What every experiment is given: networks, test pictures, a cache of results, and how long it may take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.network.network import Network
 
-# Quick experiments see so many pictures of a set, cut to this size from their middle.
+# Quick experiments use this many pictures of a set, cropped to at most this size around their centre.
 QUICK_PICTURES = 4
 QUICK_SIZE = 256
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What an experiment works with."""
+class Context:
+    """The networks, pictures and settings of an experiment."""
 
     models: dict[str, Network]
-    """By name; experiments on one network take the first."""
+    """Networks by name; experiments on a single network take the first."""
     root: Path | None
-    """Where the sets lie, in folders of their names, or in such folders of `bench` below it."""
+    """The folder of the picture sets: each is looked for as `bench/NAME`, then as `NAME`, below it."""
     quick: bool
-    """Few small pictures and short runs, to see that it works; or everything."""
-    remember: Callable[[str, Callable[[], Any]], Any]
-    """What was computed under a name before, or is computed now and kept."""
+    """Whether to use few small pictures and short runs, to check that everything works."""
+    cached: Callable[[str, Callable[[], Any]], Any]
+    """Returns the result stored under a key, or computes and stores it."""
     progress: Callable[[float], None]
-    """Told the share that is done."""
+    """Called with the fraction of the work that is done."""
 
     @property
     def network(self) -> Network:
@@ -39,61 +39,63 @@ class Bench:
 
     @property
     def model(self) -> str:
-        """Its name."""
+        """The name of the first of the models."""
         return next(iter(self.models))
-
-    def find(self, name: str) -> list[Path]:
-        """The pictures of a set, none if it is not on this machine."""
-        for folder in self.places(name):
-            return pictures.find(folder)[: QUICK_PICTURES if self.quick else None]
-        return []
-
-    def places(self, name: str) -> list[Path]:
-        """The folders of a set that are on this machine."""
-        folders = [] if self.root is None else [self.root / "bench" / name, self.root / name]
-        return [folder for folder in folders if folder.is_dir()]
-
-    def read(self, path: Path) -> Tensor:
-        """A picture of even size, cut to its middle if quick."""
-        return even(pictures.read(path), QUICK_SIZE if self.quick else None)
-
-    def pictures(self, name: str, limit: int) -> dict[str, Tensor]:
-        """A few pictures of a set, or the photographs at hand in its place; quick ones are cut to their middle."""
-        if paths := self.find(name)[:limit]:
-            return {path.name: self.read(path) for path in paths}
-        size = QUICK_SIZE if self.quick else None
-        return {key: even(scenes.photograph(key), size) for key in scenes.PHOTOGRAPHS[:limit]}
 
     @property
     def length(self) -> str:
-        """How long experiments are: quick or whole."""
-        return "quick" if self.quick else "whole"
+        """The length of the experiments: "quick" or "full"."""
+        return "quick" if self.quick else "full"
 
     @property
-    def note(self) -> str:
-        """What to say below a table of numbers."""
-        return "Quick: few and small pictures, short runs; not to be compared with published numbers." * self.quick
+    def quick_note(self) -> str:
+        """The note for tables of quick runs, empty for full ones."""
+        return "Quick: few and small pictures, short runs; not comparable with published numbers." * self.quick
 
-    def replaced(self, name: str, pictures: dict[str, Tensor]) -> list[str]:
-        """What to say if photographs at hand stand in for a set."""
-        return [] if self.find(name) else missing([name], f"{', '.join(pictures)} of scikit-image in its place")
+    def folders(self, name: str) -> list[Path]:
+        """The existing folders of a set."""
+        folders = [] if self.root is None else [self.root / "bench" / name, self.root / name]
+        return [folder for folder in folders if folder.is_dir()]
+
+    def picture_paths(self, name: str) -> list[Path]:
+        """The pictures of a set; an empty list if the set is not on this machine."""
+        for folder in self.folders(name):
+            return pictures.find(folder)[: QUICK_PICTURES if self.quick else None]
+        return []
+
+    def read_picture(self, path: Path) -> Tensor:
+        """A picture cropped to an even size; quick experiments crop it further."""
+        return crop_to_even(pictures.read(path), QUICK_SIZE if self.quick else None)
+
+    def some_pictures(self, name: str, limit: int) -> dict[str, Tensor]:
+        """The first pictures of a set by name; if the set is missing, photographs of scikit-image instead."""
+        if paths := self.picture_paths(name)[:limit]:
+            return {path.name: self.read_picture(path) for path in paths}
+        size = QUICK_SIZE if self.quick else None
+        return {key: crop_to_even(scenes.photograph(key), size) for key in scenes.PHOTOGRAPHS[:limit]}
+
+    def substitution_note(self, name: str, used: dict[str, Tensor]) -> list[str]:
+        """The note that photographs were used in place of a set; empty if the set is there."""
+        if self.picture_paths(name):
+            return []
+        return missing_note([name], f"replaced by {', '.join(used)} of scikit-image")
+
+
+def missing_note(names: Sequence[str], consequence: str = "") -> list[str]:
+    """The note that sets are not on this machine, and how to add them; empty if none is missing."""
+    if not names:
+        return []
+    remedy = "put their folders under DEBAYES_DATA/bench (or give --data) and run the same command to include them"
+    return [f"Not on this machine: {', '.join(names)}{f' ({consequence})' if consequence else ''}; {remedy}."]
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator on the CPU."""
+    """A generator on the CPU with this seed."""
     return torch.Generator().manual_seed(seed)
 
 
-def even(picture: Tensor, size: int | None) -> Tensor:
-    """A picture cut to an even size, of at most `size` from its middle."""
+def crop_to_even(picture: Tensor, size: int | None) -> Tensor:
+    """The centre of a picture, of even size, at most `size` along each side."""
     height, width = (min(side, size or side) // 2 * 2 for side in picture.shape[1:])
     top, left = ((side - cut) // 2 for side, cut in zip(picture.shape[1:], (height, width), strict=True))
     return picture[:, top : top + height, left : left + width]
-
-
-def missing(names: Sequence[str], instead: str = "") -> list[str]:
-    """What to say about sets that are not on this machine."""
-    if not names:
-        return []
-    where = "with their folders under DEBAYES_DATA/bench (or --data), the same command includes them"
-    return [f"Not on this machine: {', '.join(names)}{f' ({instead})' if instead else ''}; {where}."]

@@ -1,4 +1,5 @@
-"""The demonstration: a noisy raw of a free photograph, developed, in one before-and-after picture."""
+"""The demonstration: a simulated noisy raw of a free photograph, developed, and one picture that compares the
+two."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,11 @@ from debayes.network.network import Network
 from debayes.reproduction import figures
 from debayes.system import files
 
-# Where the details are cut, as (top, left) of squares of DETAIL pixels: whiskers, an eye.
+# The details shown, as (top, left) of squares of DETAIL pixels: whiskers, an eye.
 DETAIL = 72
 DETAILS = ((208, 112), (92, 285))
 
-# Of the error bars whose claim is put to the test.
+# The level of the intervals whose coverage is measured.
 LEVEL = 0.9
 
 
@@ -34,13 +35,13 @@ def demonstrate(
     ensemble: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Write a simulated raw, its truth, what was developed of it, and demo.png; the PSNRs come back.
+    """Write a simulated raw, its ground truth, the developed DNG and demo.png; returns the scores.
 
-    A virtual camera shoots scikit-image's `chelsea` (CC0) at a high ISO speed. Its DNG is then developed like any
-    camera's; for the picture drawn here, without the noise profile that it stores. An odd size and a GRBG pattern
-    show that neither matters. PSNRs are those of the rendered pictures.
+    A virtual camera photographs scikit-image's `chelsea` (CC0) at a high ISO speed. Its DNG is developed like
+    that of any camera; for demo.png the noise profile stored in it is ignored. The size is odd and the pattern
+    GRBG, to show that both are handled. PSNRs are those of the rendered pictures.
     """
-    figures.check()
+    figures.check_matplotlib()
     noise = virtual_camera.Body().profile(iso)
     truth, source = folder / "cat.png", folder / "cat.dng"
     pictures.write(truth, scenes.photograph("chelsea"), bits=8)
@@ -62,7 +63,7 @@ def demonstrate(
     scores = {name: float(metrics.psnr(shown[name], shown["truth"])) for name in ("bilinear", "debayes")}
     level = noise.variance(clean).sqrt()
     picture = folder / "demo.png"
-    draw(picture, developed, shown, level=level, iso=iso, scores=scores)
+    plot_demo(picture, developed, shown, level=level, iso=iso, scores=scores)
     return {
         "psnr": scores,
         "noise": {"added": float(level.mean()), "found": float(developed.noise.mean())},
@@ -71,7 +72,7 @@ def demonstrate(
     }
 
 
-def draw(
+def plot_demo(
     path: Path,
     developed: Developed,
     shown: dict[str, Tensor],
@@ -80,7 +81,7 @@ def draw(
     iso: float,
     scores: dict[str, float],
 ) -> None:
-    """One picture: before and after, zoomed details, the noise that was added, noise map and doubt map."""
+    """Plot one picture: before and after, enlarged details, the added noise, the noise map and the doubt map."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.patches import Rectangle
@@ -96,13 +97,13 @@ def draw(
 
     grey = color.encode_srgb(developed.raw.mosaic.clamp(0, 1)).expand(3, -1, -1)
     pair = top.subplots(1, 2)
-    show(pair[0], shown["bilinear"], f"a raw at ISO {iso:g}, interpolated: {scores['bilinear']:.2f} dB")
+    show(pair[0], shown["bilinear"], f"raw at ISO {iso:g}, interpolated: {scores['bilinear']:.2f} dB")
     show(pair[1], shown["debayes"], f"debayes: {scores['debayes']:.2f} dB")
     for y, x in DETAILS:
         for axes in pair:
             axes.add_patch(Rectangle((x, y), DETAIL, DETAIL, fill=False, edgecolor="white", linewidth=1.5))
 
-    columns = {"the raw's photosites": grey, "interpolated": shown["bilinear"], **shown}
+    columns = {"raw photosites": grey, "interpolated": shown["bilinear"], **shown}
     del columns["bilinear"]
     grid = middle.subplots(len(DETAILS), len(columns))
     for i, (y, x) in enumerate(DETAILS):
@@ -111,16 +112,16 @@ def draw(
 
     noise, doubt = (100 * values.mean(0) for values in (developed.noise, developed.doubt))
     added = 100 * level.mean(0)
-    most = 1.2 * float(added.max())
+    high = 1.2 * float(added.max())
     maps = (
-        ("the noise that was added, % of white", added, "viridis", most),
-        ("noise map: what debayes finds, %", noise, "viridis", most),
-        ("doubt map: how far off (1 σ), % of white", doubt, "magma", float(torch.quantile(doubt, 0.999))),
+        ("added noise, % of white", added, "viridis", high),
+        ("noise map: estimated noise, %", noise, "viridis", high),
+        ("doubt map: expected error (1 σ), % of white", doubt, "magma", float(torch.quantile(doubt, 0.999))),
     )
     for axes, (title, values, colors, end) in zip(bottom.subplots(1, 3), maps, strict=True):
-        drawn = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(end, 1e-6), interpolation="nearest")
+        image = axes.imshow(values.numpy(), cmap=colors, vmin=0, vmax=max(end, 1e-6), interpolation="nearest")
         axes.set_title(title, fontsize=11)
         axes.axis("off")
-        bottom.colorbar(drawn, ax=axes, orientation="horizontal", shrink=0.85, pad=0.02)
+        bottom.colorbar(image, ax=axes, orientation="horizontal", shrink=0.85, pad=0.02)
     with files.replace(path) as temporary:
         figure.savefig(temporary, format="png")

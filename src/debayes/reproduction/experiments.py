@@ -1,7 +1,7 @@
-"""Reproducing the paper: an experiment of a name becomes a folder with its page, figures and numbers.
+"""Reproducing the paper: each experiment writes a page, its figures and its numbers to a folder.
 
-What an experiment computes is kept as it goes in NAME.parts.json, under keys that say what it was made of, so that
-a run that was stopped goes on where it was.
+Intermediate results are stored in NAME.parts.json, under keys that identify the weights they were computed with, so
+that an interrupted run continues where it stopped.
 """
 
 import hashlib
@@ -13,29 +13,31 @@ from typing import Any
 
 from debayes.network import weights
 from debayes.reproduction import figures, learning, pages, tables, visual
-from debayes.reproduction.context import Bench
+from debayes.reproduction.context import Context
 from debayes.reproduction.pages import Page
 from debayes.system import files
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
-EXPERIMENTS: dict[str, Callable[[Bench], Page]] = {
+EXPERIMENTS: dict[str, Callable[[Context], Page]] = {
     "table1": tables.table1,
     "table2": tables.table2,
     "table3": tables.table3,
     "finetuning": learning.finetuning,
     "overfitting": learning.overfitting,
-    "mask": visual.mask,
+    "mask": visual.finetuning_mask,
     "noise-map": visual.noise_map,
-    "visual": visual.visual,
+    "visual": visual.details,
 }
 
 
-def check(name: str, models: Sequence[str] = ()) -> list[str]:
-    """The experiments of a name, which may be `all`; raises now what they would raise later."""
-    figures.check()
+def check_request(name: str, models: Sequence[str] = ()) -> list[str]:
+    """The experiments of a name, which may be `all`; raises if the name, a model or matplotlib is missing."""
+    figures.check_matplotlib()
     for model in models:
         weights.locate(model)
     if name != "all" and name not in EXPERIMENTS:
-        raise ValueError(f"there is no experiment {name!r}: there are {', '.join(EXPERIMENTS)} and all")
+        raise DebayesError(f"there is no experiment {name!r}: use one of {', '.join(EXPERIMENTS)} or all")
     return list(EXPERIMENTS) if name == "all" else [name]
 
 
@@ -49,32 +51,34 @@ def reproduce(
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> Page:
-    """Run one experiment and write NAME.html, NAME.json and its figures to the folder, which exists.
+    """Run one experiment and write NAME.html, NAME.json and its figures to an existing folder.
 
-    `root` is where the sets of pictures lie. An index of all experiments in the folder is brought up to date.
+    `root` is the folder of the picture sets. The index page of the folder is updated.
     """
-    (name,) = check(name, models)
+    (name,) = check_request(name, models)
     networks = {Path(model).stem: weights.load(model, device=device) for model in models}
     used = [*models, *(("paper", "paper-mse") if name == "table3" else ())]
-    made_of = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
-    memory = Memory(folder / f"{name}.parts.json", " ".join([*made_of, "quick" if quick else "whole"]))
-    bench = Bench(networks, root, quick, memory.remember, progress or (lambda share: None))
-    page = EXPERIMENTS[name](bench)
+    hashes = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
+    cache = ResultCache(folder / f"{name}.parts.json", " ".join([*hashes, "quick" if quick else "full"]))
+    context = Context(networks, root, quick, cache.cached, progress or (lambda share: None))
+    page = EXPERIMENTS[name](context)
+    for note in page.missing:
+        log.info("%s: %s", name, note)
     for key, (figure, _) in page.figures.items():
-        figures.draw(figure, folder / pages.figure_file(name, key, figure))
+        figures.plot_figure(figure, folder / pages.figure_file(name, key, figure))
     record = {"title": page.title, "quick": quick, "finding": page.finding, "missing": page.missing, **page.data}
     files.write_text(folder / f"{name}.json", files.to_json(record, indent=1))
-    files.write_text(folder / f"{name}.html", pages.render(page, name, note=bench.note))
+    files.write_text(folder / f"{name}.html", pages.render(page, name, note=context.quick_note))
     write_index(folder)
     return page
 
 
 def write_index(folder: Path) -> Path:
-    """Write index.html, which leads to the experiments whose pages are in the folder."""
+    """Write index.html with links to the experiments whose pages are in the folder."""
     entries = {}
     for name in EXPERIMENTS:
         if (folder / f"{name}.json").is_file() and (folder / f"{name}.html").is_file():
-            record = json.loads((folder / f"{name}.json").read_text())
+            record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             title = record["title"] + " (quick)" * record.get("quick", False)
             entries[name] = (title, " ".join([*record["finding"], *record["missing"]]))
     path = folder / "index.html"
@@ -82,19 +86,20 @@ def write_index(folder: Path) -> Path:
     return path
 
 
-class Memory:
-    """What was computed, by key, in a file that is written whole after each new one."""
+class ResultCache:
+    """Results by key, in a JSON file that is rewritten after each new one."""
 
-    def __init__(self, path: Path, made_of: str) -> None:
-        self._path, self._made_of = path, made_of
-        self._kept: dict[str, Any] = {}
-        with suppress(ValueError):  # damaged: computed again
-            self._kept = dict(json.loads(path.read_text())) if path.exists() else {}
+    def __init__(self, path: Path, source: str) -> None:
+        """`source` identifies what the results are computed from; results of another source are not used."""
+        self._path, self._source = path, source
+        self._results: dict[str, Any] = {}
+        with suppress(json.JSONDecodeError, UnicodeDecodeError):  # a damaged file: everything is computed again
+            self._results = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
-    def remember(self, key: str, compute: Callable[[], Any]) -> Any:
-        """What was kept under the key and what it is made of; computed and kept if there is nothing."""
-        key = f"{self._made_of} {key}"
-        if key not in self._kept:
-            self._kept[key] = compute()
-            files.write_text(self._path, files.to_json(self._kept))
-        return self._kept[key]
+    def cached(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The result stored under the key and source; computed and stored if there is none."""
+        key = f"{self._source} {key}"
+        if key not in self._results:
+            self._results[key] = compute()
+            files.write_text(self._path, files.to_json(self._results))
+        return self._results[key]

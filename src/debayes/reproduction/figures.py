@@ -1,4 +1,4 @@
-"""Figures as data, and how they are drawn: curves over an axis, and galleries of pictures and maps."""
+"""Figures as data, and plotting them with matplotlib: curves, and galleries of pictures and maps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from debayes.system import files
+from debayes.system.errors import DebayesError
 
 
 @dataclass(frozen=True)
@@ -21,30 +22,30 @@ class Curve:
     y: Sequence[float]
     dashed: bool = False
     mark: tuple[float, float] | None = None
-    """Where a dot of its colour is set."""
+    """Position of a dot in the colour of the curve."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Panels of curves side by side, each with its title."""
+    """Panels of curves by their titles, in two columns."""
 
     panels: Mapping[str, Sequence[Curve]]
     x: str
-    """What the x axes show."""
+    """Label of the x axes."""
     y: str
-    """What the y axes show."""
+    """Label of the y axes."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture (3, h, w), or a map (h, w) in false colours with a scale."""
+    """A picture (3, h, w), or a map (h, w) shown in false colours with a colour bar."""
 
     title: str
     values: Float[Tensor, "..."]
-    most: float | None = None
-    """The end of a map's scale; its largest value if none."""
-    least: float = 0.0
-    """The start of it."""
+    high: float | None = None
+    """Upper end of a map's colour bar; None for its largest value."""
+    low: float = 0.0
+    """Lower end of a map's colour bar."""
 
 
 @dataclass(frozen=True)
@@ -54,31 +55,31 @@ class Gallery:
     rows: Sequence[Sequence[Panel]]
 
 
-def check() -> None:
-    """Raise now what `draw` would raise after the work is done: matplotlib is missing."""
+def check_matplotlib() -> None:
+    """Raise if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError('drawing figures needs matplotlib: pip install "debayes[demo]"')
+        raise DebayesError('plotting figures needs matplotlib: pip install "debayes[demo]"')
 
 
-def draw(figure: Plot | Gallery, path: Path) -> None:
-    """Draw a figure to a file: .png or .svg."""
-    check()
+def plot_figure(figure: Plot | Gallery, path: Path) -> None:
+    """Plot a figure to a file, .png or .svg."""
+    check_matplotlib()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     if isinstance(figure, Plot):
         columns, rows = min(2, len(figure.panels)), -(-len(figure.panels) // 2)
         canvas = Figure(figsize=(5.4 * columns, 4 * rows), layout="constrained")
-        _draw_plot(canvas, figure)
+        _plot_curves(canvas, figure)
     else:
-        canvas = Figure(figsize=_size(figure))
-        _draw_gallery(canvas, figure)
+        canvas = Figure(figsize=_gallery_size(figure))
+        _plot_gallery(canvas, figure)
     kind = path.suffix[1:].lower()
-    with files.replace(path) as temporary, rc_context({"svg.hashsalt": "debayes"}):  # the same figure twice
+    with files.replace(path) as temporary, rc_context({"svg.hashsalt": "debayes"}):  # reproducible files
         canvas.savefig(temporary, format=kind, dpi=130, metadata={"Date": None} if kind == "svg" else None)
 
 
-def _draw_plot(canvas: Any, plot: Plot) -> None:
+def _plot_curves(canvas: Any, plot: Plot) -> None:
     columns, rows = min(2, len(plot.panels)), -(-len(plot.panels) // 2)
     grid = canvas.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid[len(plot.panels) :]:
@@ -93,37 +94,41 @@ def _draw_plot(canvas: Any, plot: Plot) -> None:
         axes.legend(fontsize="small")
 
 
-def _draw_gallery(canvas: Any, gallery: Gallery) -> None:
-    """Each panel hangs from the top of its row: title, picture, and below a map its scale."""
-    width, height = _size(gallery)
+def _plot_gallery(canvas: Any, gallery: Gallery) -> None:
+    """Panels are aligned at the top of their row: title, picture, and for a map its colour bar below."""
+    width, height = _gallery_size(gallery)
     top = height
     for row in gallery.rows:
         for i, panel in enumerate(row):
-            tall = _WIDE * panel.values.shape[-2] / panel.values.shape[-1]
-            left, bottom = i * (_WIDE + _GAP) + _GAP / 2, top - _TITLE - tall
-            axes = canvas.add_axes((left / width, bottom / height, _WIDE / width, tall / height))
+            panel_height = _PANEL_WIDTH * panel.values.shape[-2] / panel.values.shape[-1]
+            left, bottom = i * (_PANEL_WIDTH + _GAP) + _GAP / 2, top - _TITLE - panel_height
+            axes = canvas.add_axes((left / width, bottom / height, _PANEL_WIDTH / width, panel_height / height))
             axes.axis("off")
             axes.set_title(panel.title, fontsize=10)
             if panel.values.ndim == 3:
                 axes.imshow(panel.values.clamp(0, 1).permute(1, 2, 0).numpy(), interpolation="nearest")
                 continue
-            most = float(panel.values.max()) if panel.most is None else panel.most
-            shown = axes.imshow(panel.values.numpy(), vmin=panel.least, vmax=most, interpolation="nearest")
-            place = ((left + 0.1) / width, (bottom - 0.2) / height, (_WIDE - 0.2) / width, 0.12 / height)
+            high = float(panel.values.max()) if panel.high is None else panel.high
+            shown = axes.imshow(panel.values.numpy(), vmin=panel.low, vmax=high, interpolation="nearest")
+            place = ((left + 0.1) / width, (bottom - 0.2) / height, (_PANEL_WIDTH - 0.2) / width, 0.12 / height)
             canvas.colorbar(shown, cax=canvas.add_axes(place), orientation="horizontal")
-        top -= _height(row)
+        top -= _row_height(row)
 
 
-# Inches: a panel's width, between two, above one for its title, below a map for its scale.
-_WIDE, _GAP, _TITLE, _SCALE = 3.0, 0.12, 0.32, 0.45
+# In inches: width of a panel, gap between panels, space above for the title, space below a map for its colour bar.
+_PANEL_WIDTH, _GAP, _TITLE, _COLOR_BAR = 3.0, 0.12, 0.32, 0.45
 
 
-def _size(gallery: Gallery) -> tuple[float, float]:
+def _gallery_size(gallery: Gallery) -> tuple[float, float]:
     """Width and height of a gallery in inches."""
-    return max(len(row) for row in gallery.rows) * (_WIDE + _GAP), sum(_height(row) for row in gallery.rows) + 0.05
+    return max(len(row) for row in gallery.rows) * (_PANEL_WIDTH + _GAP), sum(
+        _row_height(row) for row in gallery.rows
+    ) + 0.05
 
 
-def _height(row: Sequence[Panel]) -> float:
-    """Of a row, in inches."""
-    pictures = [_WIDE * p.values.shape[-2] / p.values.shape[-1] + _SCALE * (p.values.ndim == 2) for p in row]
+def _row_height(row: Sequence[Panel]) -> float:
+    """Height of a row in inches."""
+    pictures = [
+        _PANEL_WIDTH * p.values.shape[-2] / p.values.shape[-1] + _COLOR_BAR * (p.values.ndim == 2) for p in row
+    ]
     return _TITLE + max(pictures)

@@ -1,4 +1,4 @@
-"""HTML pages for people to read: what was claimed, what was done, what came out, with tables and figures."""
+"""HTML pages of experiments: the paper's claim, the method, the results, tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,40 +10,40 @@ from debayes.reproduction.figures import Gallery, Plot
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a head; the first column is the row's name."""
+    """A table of text; the first column has the names of the rows. Names that start with * are quoted rows."""
 
     caption: str
-    head: Sequence[str]
+    header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Page:
-    """An experiment, told in order."""
+    """The report of an experiment."""
 
     title: str
     claim: str
     """What the paper says."""
     method: Sequence[str]
-    """What was done, in paragraphs."""
+    """What was done here, in paragraphs."""
     finding: Sequence[str]
-    """What came out, in paragraphs."""
+    """The results, in paragraphs."""
     tables: Sequence[Table] = ()
     figures: Mapping[str, tuple[Plot | Gallery, str]] = field(default_factory=dict)
-    """Figures and their captions by file name, without its ending."""
+    """Figures and their captions by name; the name is part of the file name."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """The numbers behind it, as JSON can hold them."""
+    """The numbers behind it, as values that JSON can store."""
     missing: Sequence[str] = ()
-    """What could not be done on this machine, and what to do about it."""
+    """What could not be done on this machine, and how to make it possible."""
 
 
 def render(page: Page, name: str, *, note: str = "") -> str:
-    """The page as HTML, beside its figures NAME-FIGURE.svg or .png and its data NAME.json; a note stands first."""
+    """The page as HTML, with links to its figures and to NAME.json in the same folder; the note comes first."""
     parts = [f"<p class=missing>{escape(note)}</p>"] if note else []
     parts += [f"<h2>What the paper says</h2><p class=claim>{escape(page.claim)}</p>"]
     parts += ["<h2>What was done</h2>", *_paragraphs(page.method)]
-    parts += ["<h2>What came out</h2>", *_paragraphs(page.finding)]
+    parts += ["<h2>Results</h2>", *_paragraphs(page.finding)]
     parts += [f"<p class=missing>{escape(text)}</p>" for text in page.missing]
     parts += [_table(table) for table in page.tables]
     for key, (figure, caption) in page.figures.items():
@@ -57,16 +57,16 @@ def render(page: Page, name: str, *, note: str = "") -> str:
 
 
 def render_index(entries: Mapping[str, tuple[str, str]], heading: str) -> str:
-    """A page that leads to others, each with its title and a sentence."""
+    """A page with links to the experiments: their titles and results."""
     items = "\n".join(
-        f'<li><a href="{escape(name)}.html">{escape(title)}</a><p>{escape(sentence)}</p></li>'
-        for name, (title, sentence) in entries.items()
+        f'<li><a href="{escape(name)}.html">{escape(title)}</a><p>{escape(summary)}</p></li>'
+        for name, (title, summary) in entries.items()
     )
     return _document(heading, f"<ol class=index>\n{items}\n</ol>", back=False)
 
 
 def figure_file(name: str, key: str, figure: Plot | Gallery) -> str:
-    """Curves are drawn as SVG, pictures as PNG."""
+    """The file name of a figure: SVG for curves, PNG for pictures."""
     return f"{name}-{key}.{'svg' if isinstance(figure, Plot) else 'png'}"
 
 
@@ -75,7 +75,7 @@ def _paragraphs(texts: Sequence[str]) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
     rows = "\n".join(
         f"<tr{' class=quoted' if row[0].startswith('*') else ''}>"
         + "".join(f"<td>{escape(cell.strip('*'))}</td>" for cell in row)

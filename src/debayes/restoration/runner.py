@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from debayes.network.config import Config
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import Posterior
 
 
 @runtime_checkable
@@ -34,14 +34,14 @@ class Runner(Protocol):
         ...
 
     @property
-    def has_heads(self) -> bool:
+    def has_posterior(self) -> bool:
         """Whether it returns a posterior, and not only its mean."""
         ...
 
-    def inside(self, mosaic: Tensor, rows: slice, columns: slice) -> NormalInverseGamma:
+    def forward_crop(self, mosaic: Tensor, rows: slice, columns: slice) -> Posterior:
         """The posterior (b, 3, rows, columns) of a part of an RGGB window (b, 1, h, w)."""
         ...
 
-    def bands(self, mosaic: Tensor, rows: slice, columns: slice) -> Iterable[NormalInverseGamma]:
+    def bands(self, mosaic: Tensor, rows: slice, columns: slice) -> Iterable[Posterior]:
         """The same from top to bottom in bands of rows, each as soon as it is computed; one band is all of it."""
         ...

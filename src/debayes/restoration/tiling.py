@@ -18,7 +18,7 @@ from debayes.imaging.cfa import Symmetry
 from debayes.network.config import BORDER, Config
 from debayes.network.heads import MAPS
 from debayes.posterior import nig
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import MeanOnly, NormalInverseGamma, Posterior
 from debayes.restoration import arrays, windows
 from debayes.restoration.runner import Runner
 from debayes.restoration.windows import Window
@@ -74,13 +74,17 @@ def restore_tiles(
     """The same as `restore`, piece by piece: (rows, columns, their posterior)."""
     _check_heads(network)
     tiles = _start(network, mosaic, pattern, ensemble, tile, progress)
-    return ((rows, columns, part.map(lambda t: t.to(mosaic))) for rows, columns, part in tiles)
+    return (
+        (rows, columns, part.map(lambda t: t.to(mosaic)))
+        for rows, columns, part in tiles
+        if isinstance(part, NormalInverseGamma)  # each is: the network was checked
+    )
 
 
 def _check_heads(network: Runner) -> None:
-    if not network.has_heads:
+    if not network.has_posterior:
         raise DebayesError(
-            "this engine was prepared for the image alone: use restore_image, or prepare it without image=True"
+            "this engine was prepared with image=True, without a posterior: use restore_image, or prepare another"
         )
 
 
@@ -91,7 +95,7 @@ def _start(
     ensemble: bool,
     tile: int | None,
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+) -> Iterator[tuple[slice, slice, Posterior]]:
     """The tiles, on the network's device; arguments are checked before the first is asked for."""
     cfa.check_pattern(pattern)
     height, width = mosaic.shape[-2:]
@@ -200,7 +204,7 @@ def band(config: Config, height: int, width: int, moved: bool, free: int) -> tup
 
 
 def _assemble(
-    tiles: Iterator[tuple[slice, slice, NormalInverseGamma]],
+    tiles: Iterator[tuple[slice, slice, Posterior]],
     mosaic: Tensor,
     device: torch.device,
     names: Sequence[str],
@@ -248,7 +252,7 @@ def _tiles(
     symmetries: Sequence[Symmetry],
     sides: tuple[int, int],
     progress: Callable[[float], None] | None,
-) -> Iterator[tuple[slice, slice, NormalInverseGamma]]:
+) -> Iterator[tuple[slice, slice, Posterior]]:
     *batch, _, height, width = mosaic.shape
     flat = mosaic.reshape(-1, 1, height, width)
     pieces = (windows.split(height, sides[0]), windows.split(width, sides[1]))
@@ -273,7 +277,7 @@ def _tiles(
                 top = end
 
 
-def _without_gradients(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalInverseGamma]:
+def _without_gradients(bands: Iterator[Posterior]) -> Iterator[Posterior]:
     """The same bands, computed in inference mode, which the caller's code between them is not in."""
     while True:
         with torch.inference_mode():
@@ -285,7 +289,7 @@ def _without_gradients(bands: Iterator[NormalInverseGamma]) -> Iterator[NormalIn
 
 def _restore_tile(
     network: Runner, mosaic: Tensor, shown: Sequence[tuple[Window, Window, Symmetry]], count: Callable[[], None]
-) -> Iterator[NormalInverseGamma]:
+) -> Iterator[Posterior]:
     """The posterior of a tile, merged over the symmetries; of the identity alone, in the network's bands."""
     if len(shown) == 1:
         yield from network.bands(*windows.show(mosaic, *shown[0]))
@@ -293,6 +297,12 @@ def _restore_tile(
         return
     posteriors = []
     for rows, columns, symmetry in shown:
-        posteriors.append(network.inside(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
+        posteriors.append(network.forward_crop(*windows.show(mosaic, rows, columns, symmetry)).map(symmetry.undo))
         count()
-    yield nig.merge(posteriors)
+    yield _merge(posteriors)
+
+
+def _merge(posteriors: Sequence[Posterior]) -> Posterior:
+    """The mixture of posteriors, weighted equally, or the average of images where only those are known."""
+    whole = [posterior for posterior in posteriors if isinstance(posterior, NormalInverseGamma)]
+    return nig.merge(whole) if whole else MeanOnly(torch.stack([image.loc for image in posteriors]).mean(0))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 PAGE = 4096
 
 
-class Draft(RawIOBase):
+class MemoryFile(RawIOBase):
     """A file in memory, with room for so many bytes; it is moved to where there is more if they are not enough."""
 
     def __init__(self, room: int) -> None:
@@ -41,13 +41,15 @@ class Draft(RawIOBase):
         return self._at
 
     def write(self, data: Any) -> int:
-        """Write bytes; what was skipped before them holds anything."""
+        """Write bytes; what was skipped before them is filled with zeros."""
         added = np.frombuffer(data, np.uint8)
         end = self._at + len(added)
         if end > len(self._bytes):
             larger = _aligned(end + end // 4)
             larger[: self._end] = self._bytes[: self._end]
             self._bytes = larger
+        if self._at > self._end:
+            self._bytes[self._end : self._at] = 0
         self._bytes[self._at : end] = added
         self._at, self._end = end, max(self._end, end)
         return len(added)

@@ -1,65 +1,71 @@
-"""Training a network from a recipe: one loop, from the first batch to the weight file.
+"""Training a network from a recipe: the loop, from the first batch to the weight file.
 
-A run is a folder: `weights.safetensors` (what `load` reads) and `state.pt` (what `--resume` goes on from), each
-written whole or not at all, and `log.jsonl`, a line every hundred steps and at each save.
+A run is a folder: `weights.safetensors` (what `network.weights.load` reads), `state.pt` (what `--resume` continues
+from) and `log.jsonl`, a line every hundred steps and at each save. The first two are written whole or not at all.
 """
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
-from io import BytesIO
-from math import inf, isfinite
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo import mark_static_address
 
 from debayes.formats import pictures
 from debayes.network import weights
-from debayes.network.blocks import to_channels_last
-from debayes.network.config import Config
-from debayes.network.network import Network, blocks
+from debayes.network.network import Network
 from debayes.posterior.nig import NormalInverseGamma
-from debayes.system import files
-from debayes.training import data, gradient_centralisation, losses, tiles, validation
-from debayes.training.distributed import Team
-from debayes.training.muon import Muon, filter_banks
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
+from debayes.training import data, gradient_centralisation, losses, schedule, tiles, validation
+from debayes.training.distributed import Processes
+from debayes.training.progress import Progress, Report, append_line, cut_log, make_card, peak_memory
 from debayes.training.recipe import Optimizer, Recipe
+from debayes.training.state import State, load_state, save_state, start_state
 
-# Patches of a batch at which the hidden channels are looked at.
-LOOK = 8
+# Steps between two lines of the log.
+LOG_EVERY = 100
 
-# What state.pt holds.
-STATE = {"recipe", "network", "averaged", "optimizers", "middles", "step", "spent", "usual", "best", "scale"}
+# Steps between two readings of the clock on CUDA, where a reading waits for the device.
+CLOCK_EVERY = 20
+
+# Patches of a batch that the activity of channels and the mean inputs of blocks are measured on.
+MEASURED = 8
+
+Objective = Callable[[Network, Recipe, Tensor, data.Draws], Tensor]
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What the loop tells its caller every hundred steps and at each save."""
+class Setup:
+    """What does not change during a run."""
 
-    step: int
-    share: float
-    """How much of the run is done, 0 to 1."""
-    loss: float
-    """Its mean over the last steps, up to a hundred."""
-    rate: float
-    """The learning rate."""
-    steps_per_second: float
-    seconds: float
-    """Since the start."""
-    seconds_left: float
-    memory: float
-    """The most memory used so far, in GiB; the device's if it has its own."""
-    val_psnr: float | None
-    """In dB, where the run was judged."""
-    silent: float | None
-    """The share of hidden channels that do nothing: capacity that is lost; where the run was saved."""
+    recipe: Recipe
+    folder: Path
+    processes: Processes
+    store: tiles.Store
+    tiles: tiles.TileBuffer
+    val_pictures: list[Path]
+    report: Report | None
+
+    @property
+    def state_file(self) -> Path:
+        """What the run is resumed from."""
+        return self.folder / "state.pt"
+
+
+@dataclass(frozen=True)
+class Due:
+    """What is to be done after a step."""
+
+    save: bool
+    """Validate and save; true in the main process only."""
+    plateau: bool
+    """Validate for the plateau schedule."""
+    shared: bool
+    """Whether all processes have something to do; else the main process alone saves."""
 
 
 def train(
@@ -67,305 +73,255 @@ def train(
     run: Path,
     *,
     root: Path = Path(),
-    team: Team | None = None,
+    processes: Processes | None = None,
     resume: bool = False,
     every: float = 120.0,
     stop: Callable[[], bool] | None = None,
-    report: Callable[[Progress], None] | None = None,
+    report: Report | None = None,
 ) -> Path:
     """Train as the recipe says and return the weight file, `run`/weights.safetensors.
 
-    Data are looked for under `root`. Every `every` seconds the run is judged, logged and saved; with `resume` it
-    goes on from the last save, bit for bit on a CPU if the length is in steps. CUDA trains in bfloat16 and
-    compiled, other devices in float32 unless the recipe says otherwise. When `stop` says so, the run is saved and
-    left. Of a team, each process calls this; the leader writes and reports.
+    The recipe's paths are relative to `root`. Every `every` seconds the run is validated, logged and saved. With
+    `resume` it continues from the last save, bit for bit on a CPU if its length is given in steps. CUDA trains in
+    bfloat16 and compiled, other devices in float32 unless the recipe says otherwise. When `stop` returns true, the
+    run is saved and ends. Call this in every process of `distributed.join`; the main process writes and reports.
     """
-    team = team or Team()
-    device, optimizer = team.device, recipe.optimizer
-    state_file, log_file, weight_file = run / "state.pt", run / "log.jsonl", run / "weights.safetensors"
-    if state_file.exists() and not resume:
-        raise FileExistsError(f"{run} holds a run already: go on with --resume, or choose another folder")
-    if resume and not state_file.exists():
-        raise FileNotFoundError(f"{run} holds no run to go on with: start it without --resume")
-    if run.exists() and not run.is_dir():
-        raise FileExistsError(f"{run} is a file: give a folder for the run")
-    if optimizer.batch % team.size:
-        raise ValueError(f"optimizer.batch ({optimizer.batch}) must be a multiple of the {team.size} processes")
-    fast = device.type == "cuda"
-    if fast:
-        torch.backends.cudnn.benchmark = True
-        torch.set_float32_matmul_precision("high")
+    processes = processes or Processes()
+    device, plan = processes.device, recipe.optimizer
+    _check(recipe, run, processes, resume)
+    store = tiles.open_store(recipe, root)
+    val_pictures = _val_pictures(recipe, root)
+    with _fast_cuda(device):
+        state = start_state(recipe, device) if not resume else load_state(run / "state.pt", recipe, device)
+        buffer = tiles.TileBuffer(
+            store, steps_per_block=recipe.data.steps_per_block, step=state.step, device=device
+        )
+        if resume and processes.is_main:
+            cut_log(run / "log.jsonl", state.step)
+        run.mkdir(parents=True, exist_ok=True)
+        _train(Setup(recipe, run, processes, store, buffer, val_pictures, report), state, every, stop)
+    if plan.minutes and processes.is_main:
+        _warn_of_warmup(plan, state.step)
+    return run / "weights.safetensors"
 
-    sources = [root / name for name in recipe.data.train]
-    store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=optimizer.seed)
-    judges = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
-    for path in judges:
-        pictures.read(path)  # what is wrong with a picture is said now, not after hours
-    torch.manual_seed(optimizer.seed)
-    network = Network(recipe.network)
-    if recipe.start:
-        _start_from(recipe.start, network)
-    to_channels_last(network).to(device).train()
-    averaged = deepcopy(network).requires_grad_(False)
-    optimizers = _optimizers(network, optimizer)
-    step, spent, usual = 0, 0.0, torch.zeros((), device=device)
-    middles: list[gradient_centralisation.Middle] = []
-    best, scale = -inf, 1.0  # of the plateau schedule: the best PSNR, and what is left of the rate
-    if resume:
-        state = _read_state(state_file, recipe, device)
-        network.load_state_dict(state["network"])
-        averaged.load_state_dict(state["averaged"])
-        for each, saved in zip(optimizers, state["optimizers"], strict=True):
-            each.load_state_dict(saved)
-        step, spent, usual = state["step"], state["spent"], state["usual"]
-        best, scale = state["best"], state["scale"]
-        if state["middles"]:
-            middles = list(map(gradient_centralisation.Middle, blocks(network).values(), state["middles"]))
-        if team.leads:
-            _cut_log(log_file, step)
-    shelf = tiles.Shelf(store, stay=recipe.data.stay, step=step, device=device)
+
+def _train(setup: Setup, state: State, every: float, stop: Callable[[], bool] | None) -> None:
+    """The loop."""
+    recipe, processes, buffer = setup.recipe, setup.processes, setup.tiles
+    plan, device = recipe.optimizer, processes.device
+    on_cuda = device.type == "cuda"
+    loss_of = _compiled(buffer.tiles) if on_cuda else objective
     generator = torch.Generator(device)
-    raw = recipe.noise.domain == "raw"
-
-    def look() -> Tensor:
-        """Some mosaics of this step, the same in all processes of a team."""
-        return data.make(recipe, shelf.tiles, *(numbers[:LOOK] for numbers in drawn)).mosaic
-
-    def loss_of(uniform: Tensor, normal: Tensor) -> Tensor:
-        with torch.no_grad():
-            batch = data.make(recipe, shelf.tiles, uniform, normal)
-        with torch.autocast(device.type, torch.bfloat16, enabled=fast or optimizer.bfloat16):
-            posterior: NormalInverseGamma = network(batch.mosaic)
-        return losses.batch_loss(recipe, posterior, batch)
-
-    if fast:
-        # Replayed as CUDA graphs: launched one by one, the kernels of a step take longer to start than to run.
-        mark_static_address(shelf.tiles)
-        loss_of = torch.compile(loss_of, mode="reduce-overhead")
-
-    def save(at: Progress) -> None:
-        notes = {
-            "data": recipe.data.credits,
-            "licences": json.dumps(tiles.licences(sources)),
-            "commit": _commit(),
-            "device": torch.cuda.get_device_name() if fast else device.type,
-            "torch": torch.__version__,
-            "steps": str(step),
-            "minutes": f"{spent / 60:.1f}",
-        }
-        results = {"val_psnr": at.val_psnr} if at.val_psnr is not None else {}
-        card = weights.Card(network.config, recipe=asdict(recipe), results=results, notes=notes)
-        state = {
-            "recipe": json.dumps(asdict(recipe)),
-            "network": network.state_dict(),
-            "averaged": averaged.state_dict(),
-            "optimizers": [each.state_dict() for each in optimizers],
-            "middles": [middle.mean for middle in middles],
-            "step": step,
-            "spent": spent,
-            "usual": usual,
-            "best": best,
-            "scale": scale,
-        }
-        weights.save(averaged, weight_file, card)
-        with files.replace(state_file) as temporary, temporary.open("wb") as file:
-            buffer = BytesIO()  # torch.save to a full disk raises no OSError
-            torch.save(state, buffer)
-            file.write(buffer.getbuffer())
-
-    run.mkdir(parents=True, exist_ok=True)
-    started, marked = time.monotonic() - spent, time.monotonic()
-    first, pending = step, torch.zeros((), device=device)
-    while True:
-        share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
-        if share >= 1:
-            break
-        # A straight line to zero, or steps down at plateaus; after a warm-up that at most takes a tenth of the run.
-        ramp = min(1.0, max((step + 1) / optimizer.warmup, 10 * share)) if optimizer.warmup else 1.0
-        level = max(scale, optimizer.floor / optimizer.rate) if optimizer.plateau else 1 - share
-        rate = optimizer.rate * ramp * level
-        for each, times in zip(optimizers, (1.0, optimizer.muon), strict=False):
-            for group in each.param_groups:
-                group["lr"] = rate * times
-        shelf.turn(step)
-        drawn = data.draw(
-            optimizer.batch, optimizer.patch, seed=optimizer.seed, step=step, generator=generator, raw=raw
+    started, saved = time.monotonic() - state.seconds, time.monotonic()
+    first_step, loss_sum = state.step, torch.zeros((), device=device)
+    while (share := schedule.progress_share(plan, state.step, state.seconds)) < 1:
+        rate = schedule.learning_rate(plan, state.step, share, state.plateau)
+        buffer.advance(state.step)
+        draws = data.sample_draws(
+            plan.batch,
+            plan.patch,
+            seed=plan.seed,
+            step=state.step,
+            generator=generator,
+            raw=recipe.noise.domain == "raw",
         )
-        if optimizer.centre and step % optimizer.centre == 0:
-            middles = gradient_centralisation.find_middles(network, look())
-            for middle in middles:
-                team.follow(middle.mean)
-        network.zero_grad(set_to_none=True)
-        objective = loss_of(*map(team.part, drawn))
-        torch.autograd.backward(objective)
-        team.average_gradients(network)
-        gradient_centralisation.centre_gradients(middles)
-        usual = _clip(network, optimizer.clip, usual)
-        levels = [middle.response() for middle in middles]
-        for each in optimizers:
-            each.step()
-        gradient_centralisation.keep_levels(middles, levels)
-        keep = min(optimizer.average, (step + 1) / (step + 10))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - keep)
-        step += 1
-        pending = pending + objective.detach()
-
+        if plan.centralise_every and state.step % plan.centralise_every == 0:
+            _measure_input_means(state, processes, _some_mosaics(recipe, buffer.tiles, draws))
+        loss_sum += take_step(state, recipe, rate, loss_of, buffer.tiles, draws, processes)
         stopped = False
-        if not fast or step % 20 == 0 or step == optimizer.steps:
-            if fast:
-                torch.cuda.synchronize()  # the clock of a queue that runs ahead says nothing
-            spent = team.agree(time.monotonic() - started)
-            stopped = bool(team.agree(stop is not None and stop()))
-        last = stopped or (spent >= 60 * optimizer.minutes if optimizer.minutes else step >= optimizer.steps)
-        due = team.leads and time.monotonic() - marked >= every
-        judged = bool(optimizer.plateau) and step % optimizer.plateau == 0
-        if not (last or due or judged or step % 100 == 0):
-            continue
-        # Of a team, the others only come here together: for the mean loss, and for the PSNR at a plateau.
-        together = last or judged or step % 100 == 0
-        mean = (team.average(pending) if together else float(pending)) / (step - first)
-        if not isfinite(mean):
-            raise FloatingPointError(
-                f"the loss is not finite at step {step}; "
-                + (f"the last good state is {state_file}" if state_file.exists() else "nothing was saved yet")
-            )
-        val_psnr = None
-        if judges and team.leads and (last or due or judged):
-            val_psnr = (validation.judge_raw if raw else validation.judge)(averaged, judges)
-        if judged:
-            found = team.agree(val_psnr or 0.0)
-            scale = scale if found > best else max(scale * optimizer.factor, optimizer.floor / optimizer.rate)
-            best = max(best, found)
-        speed = step / max(spent, 1e-9)
-        left = 60 * optimizer.minutes - spent if optimizer.minutes else (optimizer.steps - step) / speed
-        share = spent / (60 * optimizer.minutes) if optimizer.minutes else step / optimizer.steps
-        at = Progress(
-            step=step,
-            share=min(1.0, share),
-            loss=mean,
-            rate=rate,
-            steps_per_second=speed,
-            seconds=spent,
-            seconds_left=max(0.0, left),
-            memory=_memory(device),
-            val_psnr=val_psnr,
-            silent=gradient_centralisation.silent_share(averaged, look()) if team.leads and (last or due) else None,
-        )
-        if team.leads and (last or due):
-            save(at)
-            marked = time.monotonic()
-        if team.leads:
-            with log_file.open("a") as log:
-                log.write(json.dumps(asdict(at)) + "\n")
-            if report is not None:
-                report(at)
-        if together:
-            first, pending = step, torch.zeros((), device=device)
+        if not on_cuda or state.step % CLOCK_EVERY == 0 or state.step == plan.steps:
+            if on_cuda:
+                torch.cuda.synchronize()  # else the time of starting the kernels would be measured
+            state.seconds = processes.broadcast_scalar(time.monotonic() - started)
+            stopped = bool(processes.broadcast_scalar(stop is not None and stop()))
+        last = stopped or schedule.progress_share(plan, state.step, state.seconds) >= 1
+        due = _due(plan, state.step, last, save=processes.is_main and (last or time.monotonic() - saved >= every))
+        if due.save or due.shared:
+            mean = (processes.average(loss_sum) if due.shared else float(loss_sum)) / (state.step - first_step)
+            _check_finite(mean, state.step, setup.state_file)
+            _validate_and_save(setup, state, due, mean, rate, draws)
+            if due.save:
+                saved = time.monotonic()
+        if due.shared:
+            first_step, loss_sum = state.step, torch.zeros((), device=device)
         if stopped:
             break
-    return weight_file
 
 
-def _start_from(model: str, network: Network) -> None:
-    """Give a network the weights of another, which may have fewer blocks: those more at the ends of its stacks do
-    nothing before they learn. What `calibration` made of the other's doubt is learnt anew."""
-    try:
-        weights.locate(model)
-    except ValueError:
-        raise ValueError(
-            f"the recipe starts from {model}, which is not there: its first lines say what gives it, or start from "
-            'nothing with --set start=""'
-        ) from None
-    start = weights.load(model, calibrated=False)
-    given, wanted = start.state_dict(), network.state_dict()
-    new = tuple(f"{name}." for name in set(blocks(network)) - set(blocks(start)))
-    alike = {name for name in wanted if not name.startswith(new)} == set(given)
-    same = _without_blocks(start.config) == _without_blocks(network.config)
-    if not (same and alike and all(wanted[name].shape == given[name].shape for name in given)):
-        ours, theirs = (json.loads(json.dumps(asdict(each.config))) for each in (network, start))
-        differences = "; ".join(
-            f"{key} = {value} there, {ours[key]} here" for key, value in theirs.items() if value != ours[key]
-        )
-        raise ValueError(
-            f"the recipe's network is not that of {model}, which it starts from, nor that with more blocks "
-            f"({differences}): set the same under [network], `hidden` too"
-        )
-    network.load_state_dict(wanted | given)
+def objective(network: Network, recipe: Recipe, tiles: Tensor, draws: data.Draws) -> Tensor:
+    """The loss of a network on the batch that the draws make of the tiles."""
+    with torch.no_grad():
+        batch = data.make(recipe, tiles, draws)
+    bfloat16 = tiles.is_cuda or recipe.optimizer.bfloat16
+    with torch.autocast(tiles.device.type, torch.bfloat16, enabled=bfloat16):
+        posterior: NormalInverseGamma = network(batch.mosaic)
+    return losses.batch_loss(recipe, posterior, batch)
 
 
-def _without_blocks(config: Config) -> Config:
-    return replace(config, blocks=1, bottom_blocks=1, tail_blocks=1, hidden=())
+def take_step(
+    state: State,
+    recipe: Recipe,
+    rate: float,
+    loss_of: Objective,
+    tiles: Tensor,
+    draws: data.Draws,
+    processes: Processes,
+) -> Tensor:
+    """Take one step and return the loss before it."""
+    plan, network = recipe.optimizer, state.network
+    network.zero_grad(set_to_none=True)
+    loss = loss_of(network, recipe, tiles, data.Draws(*map(processes.shard, draws)))
+    torch.autograd.backward(loss)
+    processes.average_gradients(network)
+    gradient_centralisation.centralise_gradients(state.input_means)
+    state.typical_grad_norm = clip_gradients(network, plan.clip, state.typical_grad_norm)
+    responses = [mean.response() for mean in state.input_means]
+    for optimizer, factor in zip(state.optimizers, (1.0, plan.muon), strict=False):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * factor
+        optimizer.step()
+    gradient_centralisation.compensate_biases(state.input_means, responses)
+    decay = min(plan.average, (state.step + 1) / (state.step + 10))
+    with torch.no_grad():
+        torch._foreach_lerp_(list(state.averaged.parameters()), list(network.parameters()), 1 - decay)
+    state.step += 1
+    return loss.detach()
 
 
-def _optimizers(network: Network, plan: Optimizer) -> list[torch.optim.Optimizer]:
-    """AdamW, and beside it Muon for the filter banks if the recipe asks for it."""
-    banks = filter_banks(network) if plan.muon else []
-    chosen = {id(bank) for bank in banks}
-    others = [p for p in network.parameters() if id(p) not in chosen]
-    biases = {"params": [p for p in others if p.ndim == 1], "weight_decay": 0.0}
-    filters = {"params": [p for p in others if p.ndim > 1], "weight_decay": plan.decay}
-    fused = network.device.type == "cuda"
-    adam = torch.optim.AdamW([filters, biases], lr=0.0, betas=(0.9, 0.99), fused=fused)
-    return [adam, Muon(banks, lr=0.0, weight_decay=plan.decay)] if banks else [adam]
+def clip_gradients(network: Network, limit: float, typical: Tensor) -> Tensor:
+    """Scale the gradients so that their norm is at most `limit` times the typical one; return the new typical one.
 
-
-def _read_state(file: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:
-    """What a run saved of itself, if it was started with this recipe."""
-    try:
-        state: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
-    except Exception as error:  # torch has many for a damaged file
-        raise ValueError(f"{file} cannot be read ({type(error).__name__}): start a new run") from None
-    if not isinstance(state, dict) or set(state) != STATE:
-        raise ValueError(f"{file} is not what a run of this version saved: start a new run")
-    if state["recipe"] != json.dumps(asdict(recipe)):
-        raise ValueError(f"{file.parent} was started with another recipe: resume it with that one, or start anew")
-    return state
-
-
-def _cut_log(file: Path, step: int) -> None:
-    """Remove what a run logged after the step that it goes on from, and a line that it did not finish."""
-    kept = []
-    for line in file.read_text().splitlines() if file.exists() else []:
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line)
-        except ValueError:
-            break
-    files.write_text(file, "\n".join(kept))
-
-
-def _clip(network: Network, limit: float, usual: Tensor) -> Tensor:
-    """Scale the gradient so that its norm is at most `limit` times the usual one; the new usual one comes back.
-
-    Losses differ in scale by orders of magnitude; a limit relative to the running mean fits all of them.
+    The scale of losses differs by orders of magnitude; a limit relative to the running mean fits all of them.
     """
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
-    usual = torch.where(usual == 0, norm, usual + 0.01 * (torch.minimum(norm, 4 * usual) - usual))
+    typical = torch.where(typical == 0, norm, typical + 0.01 * (torch.minimum(norm, 4 * typical) - typical))
     if limit:
-        torch._foreach_mul_(gradients, (limit * usual / norm.clamp_min(1e-12)).clamp(max=1.0))
-    return usual
+        torch._foreach_mul_(gradients, (limit * typical / norm.clamp_min(1e-12)).clamp(max=1.0))
+    return typical
 
 
-def _memory(device: torch.device) -> float:
-    """The most memory that was in use so far, in GiB."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    if sys.platform == "win32":
-        return 0.0  # Windows has no such count
-    import resource
+def _check(recipe: Recipe, run: Path, processes: Processes, resume: bool) -> None:
+    """Raise if the run cannot start."""
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(f"{run} is a file: give a folder for the run")
+    has_state = (run / "state.pt").exists()
+    if has_state and not resume:
+        raise FileExistsError(f"{run} already contains a run: continue it with --resume, or choose another folder")
+    if resume and not has_state:
+        raise FileNotFoundError(f"{run} contains no run to resume: start it without --resume")
+    plan = recipe.optimizer
+    if plan.batch % processes.size:
+        raise DebayesError(f"optimizer.batch ({plan.batch}) must be a multiple of the {processes.size} processes")
+    if plan.steps and processes.is_main:
+        _warn_of_warmup(plan, plan.steps)
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**30 if sys.platform == "darwin" else 2**20)
 
-
-def _commit() -> str:
-    """The commit of the code, where it lies in a repository."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+def _warn_of_warmup(plan: Optimizer, steps: int) -> None:
+    if plan.warmup > steps:
+        log.warning(
+            "the warm-up of %d steps is longer than the run of %d steps and was shortened to a tenth of it: "
+            "set a smaller optimizer.warmup",
+            plan.warmup,
+            steps,
         )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
+
+
+def _val_pictures(recipe: Recipe, root: Path) -> list[Path]:
+    """The validation pictures, each of which is read once, so that a damaged one is found before training."""
+    if not recipe.data.val:
+        return []
+    paths = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures]
+    for path in paths:
+        pictures.read(path)
+    return paths
+
+
+@contextmanager
+def _fast_cuda(device: torch.device) -> Iterator[None]:
+    """Let cuDNN choose its fastest algorithms and matrix products use TF32 on CUDA; restore both settings after."""
+    if device.type != "cuda":
+        yield
+        return
+    benchmark, precision = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+        torch.set_float32_matmul_precision(precision)
+
+
+def _compiled(tiles: Tensor) -> Objective:
+    """The compiled `objective`, replayed as CUDA graphs.
+
+    Launching the kernels of a step one by one takes longer than running them.
+    """
+    from torch._dynamo import mark_static_address  # no public function keeps CUDA graphs from copying an input
+
+    mark_static_address(tiles)
+    compiled: Objective = torch.compile(objective, mode="reduce-overhead")
+    return compiled
+
+
+def _some_mosaics(recipe: Recipe, tiles: Tensor, draws: data.Draws) -> Tensor:
+    """The first mosaics of a step, the same in all processes."""
+    return data.make(recipe, tiles, data.Draws(*(numbers[:MEASURED] for numbers in draws))).mosaic
+
+
+def _measure_input_means(state: State, processes: Processes, mosaics: Tensor) -> None:
+    state.input_means = gradient_centralisation.measure_input_means(state.network, mosaics)
+    for mean in state.input_means:
+        processes.broadcast(mean.mean)
+
+
+def _due(plan: Optimizer, step: int, last: bool, *, save: bool) -> Due:
+    plateau = bool(plan.plateau) and step % plan.plateau == 0
+    return Due(save, plateau, shared=last or plateau or step % LOG_EVERY == 0)
+
+
+def _check_finite(loss: float, step: int, state_file: Path) -> None:
+    if not isfinite(loss):
+        raise FloatingPointError(
+            f"the loss is not finite at step {step}: lower optimizer.rate; "
+            + (f"the last good state is {state_file}" if state_file.exists() else "nothing was saved yet")
+        )
+
+
+def _validate_and_save(setup: Setup, state: State, due: Due, loss: float, rate: float, draws: data.Draws) -> None:
+    """Do what is due after a step; the main process logs and reports it."""
+    recipe, processes = setup.recipe, setup.processes
+    plan, is_main = recipe.optimizer, processes.is_main
+    val_psnr = None
+    if setup.val_pictures and is_main and (due.save or due.plateau):
+        val_psnr = validation.validate(state.averaged, setup.val_pictures, domain=recipe.noise.domain)
+    if due.plateau:
+        state.plateau = state.plateau.after(processes.broadcast_scalar(val_psnr or 0.0), plan)
+    if not is_main:
+        return
+    dead = None
+    if due.save:
+        mosaics = _some_mosaics(recipe, setup.tiles.tiles, draws)
+        dead = gradient_centralisation.dead_share(state.averaged, mosaics)
+    speed = state.step / max(state.seconds, 1e-9)
+    left = 60 * plan.minutes - state.seconds if plan.minutes else (plan.steps - state.step) / speed
+    progress = Progress(
+        step=state.step,
+        share=min(1.0, schedule.progress_share(plan, state.step, state.seconds)),
+        loss=loss,
+        rate=rate,
+        steps_per_second=speed,
+        seconds=state.seconds,
+        seconds_left=max(0.0, left),
+        memory=peak_memory(processes.device),
+        val_psnr=val_psnr,
+        dead_channels=dead,
+    )
+    if due.save:
+        card = make_card(recipe, progress, setup.store.credits(), processes.device)
+        weights.save(state.averaged, setup.folder / "weights.safetensors", card)
+        save_state(state, recipe, setup.state_file)
+    append_line(setup.folder / "log.jsonl", progress)
+    if setup.report is not None:
+        setup.report(progress)

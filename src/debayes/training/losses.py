@@ -1,4 +1,4 @@
-"""What a training step minimises, by the recipe."""
+"""The loss functions of training."""
 
 from math import inf
 
@@ -12,9 +12,9 @@ from debayes.training.recipe import Recipe
 
 
 def batch_loss(recipe: Recipe, posterior: NormalInverseGamma, batch: Batch) -> Tensor:
-    """The loss of a posterior on a batch."""
+    """The loss of a posterior on a batch, as the recipe asks for it."""
     if recipe.loss.kind == "mse" and recipe.loss.by_patch:
-        return variational.decibels(posterior.loc, batch.target, level=recipe.loss.level / 255)
+        return variational.negative_psnr(posterior.loc, batch.target, level=recipe.loss.level / 255)
     if recipe.loss.kind == "mse":
         return (posterior.loc - batch.target).square().mean()
     if recipe.loss.kind == "l1":
@@ -35,7 +35,7 @@ def batch_loss(recipe: Recipe, posterior: NormalInverseGamma, batch: Batch) -> T
             prior,
             level=recipe.loss.level / 255,
             gain=recipe.loss.gain / recipe.loss.count,
-            bend=recipe.loss.bend or inf,
+            bend=recipe.loss.error_limit or inf,
             by_patch=recipe.loss.by_patch,
         )
     return -variational.elbo(posterior, prior, batch.observed, form=recipe.loss.form).mean()

@@ -1,7 +1,8 @@
-"""Muon: descent whose every step turns all directions of a filter bank alike (Jordan et al. 2024).
+"""The Muon optimizer: its steps have the same length in all directions of a filter bank (Jordan et al. 2024).
 
-The momentum of a weight matrix is replaced by the nearest orthogonal one, so that rare directions, which Adam lets
-crawl behind the common ones, are learnt as fast. A convolution's weights are one matrix, its filters the rows.
+The momentum of a weight matrix is replaced by the nearest orthogonal matrix, so that directions with small
+gradients, which Adam learns slowly, are learnt as fast as the others. The rows of a convolution's matrix are its
+filters.
 """
 
 from collections import defaultdict
@@ -11,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Of a x + b x³ + c x⁵: applied five times it brings all numbers from 0.003 to 1 to between 0.7 and 1.2.
+# The polynomial a x + b x³ + c x⁵: applied five times it maps numbers from 0.003 to 1 to between 0.7 and 1.2.
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
-TIMES = 5
+ITERATIONS = 5
 
-# Banks with fewer filters or inputs than this, the ends of a network, are left to Adam.
-LEAST = 16
+# Banks with fewer filters or inputs, at the ends of a network, are left to Adam.
+MIN_CHANNELS = 16
 
 
 def filter_banks(network: nn.Module) -> list[nn.Parameter]:
-    """The weights that Muon is for: those of all convolutions but the narrow ones at the ends."""
-    return [p for p in network.parameters() if p.ndim == 4 and min(p.shape[:2]) >= LEAST]
+    """The weights that Muon trains: those of all convolutions but the narrow ones at the ends."""
+    return [p for p in network.parameters() if p.ndim == 4 and min(p.shape[:2]) >= MIN_CHANNELS]
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
@@ -31,14 +32,14 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     x = matrices.mT if tall else matrices
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-12)
     x = x.bfloat16() if x.is_cuda else x
-    for _ in range(TIMES):
+    for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
 class Muon(torch.optim.Optimizer):
-    """Its steps are as long as AdamW's are, so that rates compare (Liu et al. 2025)."""
+    """The optimizer; its steps are as long as those of AdamW, so that learning rates compare (Liu et al. 2025)."""
 
     def __init__(
         self, banks: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
@@ -47,20 +48,20 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Move the banks along their gradients; those of one shape at once."""
+        """Update the banks; those of one shape at once."""
         assert closure is None
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for bank in group["params"]:
                 if bank.grad is not None:
-                    alike[bank.shape].append(bank)
+                    by_shape[bank.shape].append(bank)
                     self.state[bank].setdefault("momentum", torch.zeros_like(bank))
-            for shape, banks in alike.items():
+            for shape, banks in by_shape.items():
                 gradients = [bank.grad for bank in banks if bank.grad is not None]
                 momenta = [self.state[bank]["momentum"] for bank in banks]
                 torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
                 ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # as Nesterov does
-                turned = orthogonalise(torch.stack([gradient.flatten(1) for gradient in ahead]))
-                length = 0.2 * max(turned.shape[1:]) ** 0.5 * group["lr"]
+                directions = orthogonalise(torch.stack([gradient.flatten(1) for gradient in ahead]))
+                length = 0.2 * max(directions.shape[1:]) ** 0.5 * group["lr"]
                 torch._foreach_mul_(banks, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(banks, [matrix.view(shape) for matrix in turned], alpha=-length)
+                torch._foreach_add_(banks, [matrix.view(shape) for matrix in directions], alpha=-length)

@@ -1,8 +1,8 @@
-"""Networks without the hidden channels that do nothing: the same pixels for less work.
+"""Pruning: removing the hidden channels that have no effect, for the same pixels with less work.
 
-In training many channels of wide layers end up below 0 everywhere, behind their rectifier (see
-`gradient_centralisation`), where they cost as much as any other. What is left of a block without channels is a
-constant, which the convolution before it can add as well.
+In training many channels of wide layers end up below 0 everywhere (see `gradient_centralisation`): their rectifier
+gives 0, and they cost as much as any other. A block without channels adds a constant, which the convolution before
+it can add instead.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,18 +20,18 @@ from debayes.network.blocks import Residual, to_channels_last
 from debayes.network.network import Network
 from debayes.network.unet import UNet
 from debayes.system import files
+from debayes.system.errors import DebayesError
 from debayes.training import data, gradient_centralisation, tiles, validation
 from debayes.training.recipe import Recipe
 
-# A channel is idle if less than this share of its values is above 0: a tenth of what `gradient_centralisation`
-# calls silent.
+# A channel is idle if less than this share of its values is above 0: a tenth of `gradient_centralisation.DEAD`.
 IDLE = 1e-4
 
-# How many patches are looked at at once.
+# Patches per batch.
 BATCH = 8
 
-# A block keeps 0 channels, or a power of two from here on, which matrix units like.
-LEAST = 32
+# A block keeps no channels, or a power of two of at least this many, which suits matrix units.
+MIN_HIDDEN = 32
 
 
 def prune_file(
@@ -44,32 +44,39 @@ def prune_file(
     device: str | torch.device = "cpu",
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Write a model without what does nothing on so many patches of its recipe, and say what that changed."""
+    """Write a model without the channels that are idle on patches of its recipe, and return what that changed."""
     files.check_target(target)
-    card, network = weights.read_card(model), weights.load(model, device=device)
-    _body(network)  # what cannot be pruned is said now, not after minutes
+    file = weights.read(model)
+    card, network = file.card, file.network(device=device)
+    _body(network)  # raises for other networks now, not after minutes
     if recipe.noise.domain != card.domain:
-        raise ValueError(f"{model} was trained in the domain {card.domain!r}: give its recipe, not one of another")
-    sources = [root / name for name in recipe.data.train]
-    store = tiles.Store(sources, size=recipe.data.tile, hold=recipe.data.hold, seed=recipe.optimizer.seed)
-    judges = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
-    shelf = tiles.Shelf(store, stay=recipe.data.stay, step=0, device=network.device)
+        raise DebayesError(
+            f"{model} was trained in the domain {card.domain!r}, the recipe is for {recipe.noise.domain!r}: "
+            "give the model's own recipe"
+        )
+    store = tiles.open_store(recipe, root)
+    val_pictures = pictures.find(root / recipe.data.val)[: recipe.data.val_pictures] if recipe.data.val else []
+    buffer = tiles.TileBuffer(store, steps_per_block=recipe.data.steps_per_block, step=0, device=network.device)
     generator = torch.Generator(network.device)
     stride = network.config.stride
     raw, side, steps = card.domain == "raw", recipe.optimizer.patch // stride * stride, -(-patches // BATCH)
 
     def mosaics() -> Iterable[Tensor]:
         for step in range(steps):
-            drawn = data.draw(BATCH, side, seed=recipe.optimizer.seed, step=step, generator=generator, raw=raw)
-            yield data.make(recipe, shelf.tiles, *drawn).mosaic
+            draws = data.sample_draws(
+                BATCH, side, seed=recipe.optimizer.seed, step=step, generator=generator, raw=raw
+            )
+            yield data.make(recipe, buffer.tiles, draws).mosaic
             if progress is not None:
                 progress((step + 1) / steps)
 
     activity = gradient_centralisation.measure_activity(network, mosaics())
     idle = [share < IDLE for shares in activity.values() for share in shares.tolist()]
     pruned = prune(network, activity)
-    judge = validation.judge_raw if raw else validation.judge
-    before, after = (judge(each, judges) if judges else None for each in (network, pruned))
+    before, after = (
+        validation.validate(each, val_pictures, domain=card.domain) if val_pictures else None
+        for each in (network, pruned)
+    )
     results, notes = card.results, card.notes
     if pruned.config != network.config:
         results = {} if after is None else {"val_psnr": after}
@@ -87,8 +94,10 @@ def prune_file(
 
 
 def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network:
-    """A copy without the hidden channels that are idle by `gradient_centralisation.measure_activity`, if a block
-    has enough."""
+    """A copy of a network without its idle channels.
+
+    `activity` is that of `gradient_centralisation.measure_activity`.
+    """
     chosen = {name: _choose(shares) for name, shares in activity.items()}
     counts = iter([len(channels) for channels in chosen.values()])
     hidden = [next(counts) if given else 0 for _, stack in network.config.stacks for given in stack]
@@ -114,16 +123,16 @@ def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network
 
 
 def _choose(shares: Float[Tensor, " c"]) -> Int[Tensor, " d"]:
-    """The channels that a block keeps, by how much of each is above 0."""
+    """The channels that a block keeps, by their activity: the most active ones."""
     needed = int((shares >= IDLE).sum())
-    room = max(LEAST, 1 << (needed - 1).bit_length()) if needed else 0
+    room = max(MIN_HIDDEN, 1 << (needed - 1).bit_length()) if needed else 0
     return shares.argsort(descending=True)[:room].sort().values
 
 
 def _body(network: Network) -> UNet:
-    """The body of a network that has blocks to prune."""
+    """The body of a network whose blocks can be pruned."""
     if not isinstance(network.body, UNet):
-        raise ValueError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
+        raise DebayesError(f"only a U-Net has blocks to prune, not the {network.config.architecture!r} network")
     return network.body
 
 
@@ -134,19 +143,19 @@ def _stacks(body: UNet) -> list[list[Residual]]:
 
 
 def _feeders(body: UNet) -> list[nn.Conv2d]:
-    """The convolution before each stack."""
+    """The convolution before each stack, in the same order."""
     layers = (body.head, *body.shrink, *body.grow, body.mix)
     return [layer for layer in layers if isinstance(layer, nn.Conv2d)]
 
 
 def _copy(block: Residual, target: Residual, channels: Int[Tensor, " d"]) -> None:
-    """Give a block some of the hidden channels of another."""
+    """Copy some of the hidden channels of a block to another block."""
     first, second = block.first.state_dict(), block.second.state_dict()
     target.first.load_state_dict({name: values[channels] for name, values in first.items()})
     target.second.load_state_dict({"weight": second["weight"][:, channels], "bias": second["bias"]})
 
 
 def _add(layer: nn.Conv2d, constant: Float[Tensor, " c"]) -> None:
-    """Have a convolution add a constant, through depth to space if that follows it."""
+    """Add a constant to the output of a convolution; each channel to all of its pixels after depth to space."""
     assert layer.bias is not None
     layer.bias += constant.repeat_interleave(layer.out_channels // len(constant))

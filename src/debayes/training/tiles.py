@@ -1,207 +1,173 @@
-"""Tile stores: square pictures to train on, how they are made of photographs and how they reach the device.
+"""Tile stores: the square pictures to train on, and how they reach the training device.
 
-A store is any mix of folders and zips of pictures. `make` writes one: a folder of zips of tiles with CREDITS.csv,
-which says what each came from.
+A store is any mix of folders and zips of pictures. `store_writer` makes one from photographs.
 """
 
 import csv
-import hashlib
-import shutil
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
 from debayes.formats import pictures as picture_files
-from debayes.imaging import cfa
 from debayes.system import cores
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
+from debayes.training.recipe import Recipe
 
 T = TypeVar("T")
 
-CODED = tuple(ending for ending in picture_files.PICTURES if ending != ".npy")
+# The endings of pictures that `picture_files.decode8` reads.
+ENDINGS = tuple(ending for ending in picture_files.PICTURES if ending != ".npy")
+
+# The table of a store that names the photograph and the licence of each tile.
 CREDITS = "CREDITS.csv"
-COLUMNS = ("zip", "tile_prefix", "source", "path", "downscale", "licence")
+
+
+@dataclass(frozen=True)
+class Credits:
+    """Where the tiles of a store come from."""
+
+    photographs: int
+    """How many photographs."""
+    tiles: int | None
+    """How many tiles; unknown if the store is larger than one block."""
+    licences: dict[str, int]
+    """How many photographs are under each licence, the most frequent first."""
+
+    def __str__(self) -> str:
+        photographs = f"{self.photographs:,} photographs"
+        return photographs if self.tiles is None else f"{self.tiles:,} tiles of {photographs}"
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """One picture of a store."""
+
+    file: Path
+    """The picture, or the zip that contains it."""
+    member: str
+    """Its name inside the zip; empty if it is a file."""
+    read: Callable[[], bytes]
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}: {self.member}" if self.member else str(self.file)
+
+    @property
+    def archive(self) -> str:
+        """The name of the zip; empty if it is a file."""
+        return self.file.name if self.member else ""
 
 
 class Store:
-    """The tiles of folders and zips of pictures: all at once, or, if they are many, a block after the other."""
+    """The tiles of folders and zips of pictures, loaded in blocks of at most `block_size` tiles."""
 
-    def __init__(self, sources: Sequence[Path], *, size: int = 256, hold: int = 100_000, seed: int = 0) -> None:
+    def __init__(
+        self, sources: Sequence[Path], *, size: int = 256, block_size: int = 100_000, seed: int = 0
+    ) -> None:
         self.size = size
-        self.hold = hold
-        self.whole = False
-        """Whether a block is the whole store; known after the first."""
+        self.block_size = block_size
+        self.is_one_block = False
+        """Whether one block holds the whole store; known once a block was loaded."""
         self._seed = seed
+        self._tile_counts: dict[int, int] = {}
         self._pictures = [picture for source in sources for picture in _find(source)]
         self._names = ", ".join(map(str, sources))
         if not self._pictures:
-            raise ValueError(f"there are no pictures in {self._names or 'nothing: no folder or zip was named'}")
+            raise DebayesError(
+                f"there are no pictures in {self._names}"
+                if sources
+                else "no folder or zip of pictures was given: name at least one"
+            )
 
     def block(self, number: int) -> UInt8[Tensor, "n size size 3"]:
-        """Tiles of pictures drawn without replacement, at most `hold`: the same for the same seed and number.
+        """Tiles of pictures drawn without replacement: the same for the same seed and number.
 
-        Pictures larger than a tile are cut into all the whole tiles they hold, smaller ones have none.
+        Pictures larger than a tile are cut into all the whole tiles that they contain; smaller ones are skipped.
         """
         order = np.random.default_rng((self._seed, number)).permutation(len(self._pictures))
-        found: list[tuple[int, NDArray[Any]]] = []
-        with ThreadPoolExecutor(cores.count()) as pool:  # Pillow decodes without holding the interpreter
-            for some in _batches(order.tolist(), 256):
-                arrays = pool.map(lambda i: _decode(*self._pictures[i]), some)
-                found += [
-                    (i, tile) for i, array in zip(some, arrays, strict=True) for tile in cut(array, self.size)
-                ]
-                if len(found) > self.hold:
+        tiles: list[tuple[int, NDArray[Any]]] = []
+        with ThreadPoolExecutor(cores.count()) as pool:  # Pillow decodes without holding the interpreter lock
+            for chunk in chunks(order.tolist(), 256):
+                arrays = pool.map(lambda i: decode(self._pictures[i].name, self._pictures[i].read), chunk)
+                for i, array in zip(chunk, arrays, strict=True):
+                    tiles += [(i, tile) for tile in cut(array, self.size)]
+                if len(tiles) > self.block_size:
                     break
-        if not found:
-            raise ValueError(
-                f"none of the pictures in {self._names} holds a tile of {self.size}x{self.size} pixels"
+        if not tiles:
+            raise DebayesError(
+                f"none of the pictures in {self._names} holds a tile of {self.size}x{self.size} pixels: "
+                "give larger pictures, or set a smaller data.tile"
             )
-        self.whole = len(found) <= self.hold
-        if self.whole:
-            found.sort(key=lambda pair: pair[0])
-        return torch.from_numpy(np.stack([tile for _, tile in found[: self.hold]]))
+        self.is_one_block = len(tiles) <= self.block_size
+        if self.is_one_block:
+            tiles.sort(key=lambda pair: pair[0])
+            self._tile_counts = Counter(i for i, _ in tiles)
+        return torch.from_numpy(np.stack([tile for _, tile in tiles[: self.block_size]]))
+
+    def credits(self) -> Credits:
+        """The photographs and licences of the tiles, by the CREDITS.csv beside them.
+
+        Those of all pictures if the store is larger than one block; else of the pictures that hold a tile.
+        """
+        used = [self._pictures[i] for i in (self._tile_counts if self.is_one_block else range(len(self._pictures)))]
+        tables = {
+            (folder, archive): _licences(folder / CREDITS, archive)
+            for folder, archive in {(picture.file.parent, picture.archive) for picture in used}
+        }
+        photographs: dict[tuple[Path, str], str] = {}
+        for picture in used:
+            licences = tables[picture.file.parent, picture.archive]
+            stem = Path(picture.member or picture.file.name).stem
+            prefix = stem.rpartition("-")[0]  # of the tiles of one photograph
+            name = prefix if prefix in licences else stem
+            photographs[picture.file.parent, name] = licences.get(name, "not stated")
+        tiles = sum(self._tile_counts.values()) if self.is_one_block else None
+        return Credits(len(photographs), tiles, dict(Counter(photographs.values()).most_common()))
 
 
-class Shelf:
-    """The tiles on the training device. A store that it cannot hold is rotated through it: block by block, each
-    decoded while the one before is in use."""
+def open_store(recipe: Recipe, root: Path) -> Store:
+    """The store that a recipe trains on; `root` is the folder that its paths are relative to."""
+    data = recipe.data
+    sources = [root / name for name in data.train]
+    return Store(sources, size=data.tile, block_size=data.tiles_on_device, seed=recipe.optimizer.seed)
 
-    def __init__(self, store: Store, *, stay: int, step: int, device: torch.device) -> None:
-        self._store, self._stay = store, stay
-        self._number = step // stay
+
+class TileBuffer:
+    """The tiles on the training device. A store that is larger than one block is loaded block by block, each while
+    training uses the one before."""
+
+    def __init__(self, store: Store, *, steps_per_block: int, step: int, device: torch.device) -> None:
+        self._store, self._steps_per_block = store, steps_per_block
+        self._number = step // steps_per_block
         self.tiles = store.block(self._number).to(device)
-        """What is trained on now: always the same memory."""
+        """The tiles to train on, always in the same memory."""
         self._pool = ThreadPoolExecutor(1)
-        self._next = self._prepare()
+        self._next = self._load_next()
+        log.info("%d tiles on %s%s", len(self.tiles), device, "" if self._next is None else ", of a larger store")
 
-    def turn(self, step: int) -> None:
-        """Have on the shelf what a step trains on, whose block is step // stay."""
-        if self._next is None or step // self._stay == self._number:
+    def advance(self, step: int) -> None:
+        """Copy the block of this step, step // steps_per_block, into the memory."""
+        if self._next is None or step // self._steps_per_block == self._number:
             return
         self._number += 1
         self.tiles.copy_(self._next.result())
-        self._next = self._prepare()
+        self._next = self._load_next()
 
-    def _prepare(self) -> Future[Tensor] | None:
-        return None if self._store.whole else self._pool.submit(self._store.block, self._number + 1)
-
-
-def licences(sources: Sequence[Path]) -> dict[str, int]:
-    """How many photographs of the sources are under which licence, by the CREDITS.csv beside or inside them."""
-    found: dict[tuple[Path, str], str] = {}
-    for source in sources:
-        file = source / CREDITS if source.is_dir() else source.parent / CREDITS
-        if file.is_file():
-            with file.open(newline="") as lines:
-                for row in csv.DictReader(lines):
-                    if source.is_dir() or row.get("zip") == source.name:
-                        found[file, row.get("tile_prefix") or ""] = row.get("licence") or "not stated"
-    return dict(Counter(found.values()).most_common())
-
-
-def make(
-    pictures: Sequence[Path],
-    folder: Path,
-    *,
-    size: int = 256,
-    downscale: float = 2.0,
-    count: int = 8,
-    hard: float = 0.75,
-    quality: int = 95,
-    licence: str = "",
-    per_zip: int = 2000,
-    progress: Callable[[float], None] | None = None,
-) -> dict[str, int]:
-    """Write a store: of each picture, area-downscaled, `count` tiles, a share `hard` of them the hardest.
-
-    Downscaling by 2 or more hides how the photograph itself was demosaicked and denoised. Hard is what bilinear
-    interpolation of the noise-free mosaic gets wrong. The other tiles are drawn by chance, the same every time;
-    `count` 0 keeps all. `quality` is JPEG's (what comes out of it is the ground truth), 100 writes PNG. Returns how
-    many pictures, tiles and zips there are; pictures that are too small for a tile are counted as "small".
-    """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists already: give the name of a new folder")
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"the folder {folder.parent} does not exist: create it, or write somewhere else")
-    missing = next((path for path in pictures if not path.is_file()), None)
-    if missing is not None:
-        raise FileNotFoundError(f"there is no file {missing}")
-    if not (inf > downscale >= 1 and 0 <= hard <= 1 and count >= 0 and 1 <= quality <= 100 and size >= 2):
-        raise ValueError(
-            "a store needs downscale >= 1, hard from 0 to 1, count >= 0, quality 1 to 100 and size >= 2; "
-            f"not {downscale:g}, {hard:g}, {count}, {quality} and {size}"
-        )
-
-    def pick(path: Path) -> tuple[str, list[bytes]]:
-        data = path.read_bytes()
-        name = hashlib.sha256(data).hexdigest()[:10]
-        tiles = list(cut(picture_files.shrink8(_decode(str(path), lambda: data), downscale), size))
-        draw = np.random.default_rng(int(name, 16))
-        if count and len(tiles) > count:
-            order = torch.argsort(hardness(torch.from_numpy(np.stack(tiles))), descending=True).tolist()
-            hardest = order[: round(hard * count)]
-            others = draw.permutation(order[len(hardest) :])[: count - len(hardest)].tolist()
-            tiles = [tiles[i] for i in sorted(hardest + others)]
-        return name, [picture_files.encode8(tile, quality) for tile in tiles]
-
-    paths = list(dict.fromkeys(path.resolve() for path in pictures))
-    names: set[str] = set()
-    totals = {"pictures": 0, "small": 0, "tiles": 0, "zips": 0}
-    temporary = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir()
-        archive: zipfile.ZipFile | None = None
-        with (temporary / CREDITS).open("w", newline="") as file, ThreadPoolExecutor(cores.count()) as pool:
-            table = csv.writer(file)
-            table.writerow(COLUMNS)
-            for some in _batches(paths, 16):
-                for path, (name, encoded) in zip(some, pool.map(pick, some), strict=True):
-                    if name in names:
-                        continue  # the same picture under another name
-                    names.add(name)
-                    totals["pictures" if encoded else "small"] += 1
-                    for i, data in enumerate(encoded):
-                        begins = totals["tiles"] % per_zip == 0
-                        if begins:
-                            if archive is not None:
-                                archive.close()
-                            archive = zipfile.ZipFile(temporary / f"tiles-{totals['zips']:03}.zip", "w")
-                            totals["zips"] += 1
-                        assert archive is not None
-                        if begins or i == 0:
-                            place = Path(archive.filename or "").name
-                            table.writerow((place, name, path.parent.name, path.name, downscale, licence))
-                        archive.writestr(f"{name}-{i}.{'png' if quality == 100 else 'jpg'}", data)
-                        totals["tiles"] += 1
-                if progress is not None:
-                    progress((totals["pictures"] + totals["small"]) / len(paths))
-        if archive is None:
-            raise ValueError(
-                f"none of the pictures, downscaled by {downscale:g}, holds a tile of {size}x{size} pixels"
-            )
-        archive.close()
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return totals
-
-
-def hardness(tiles: UInt8[Tensor, "n h w 3"]) -> Float[Tensor, " n"]:
-    """The mean squared error of bilinear interpolation of each tile's own noise-free mosaic."""
-    target = tiles.permute(0, 3, 1, 2).float() / 255
-    return (cfa.interpolate(cfa.mosaic(target)) - target).square().mean((1, 2, 3))
+    def _load_next(self) -> Future[Tensor] | None:
+        return None if self._store.is_one_block else self._pool.submit(self._store.block, self._number + 1)
 
 
 def cut(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
@@ -212,35 +178,48 @@ def cut(array: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
             yield array[top : top + size, left : left + size]
 
 
-def _batches(items: Sequence[T], length: int) -> Iterator[Sequence[T]]:
-    """A thread pool takes all the work it is given at once; so it is given some at a time."""
+def decode(name: str, read: Callable[[], bytes]) -> NDArray[Any]:
+    """The 8-bit array (h, w, 3) of an encoded picture; errors give its name."""
+    try:
+        return picture_files.decode8(read())
+    except DebayesError as error:
+        raise DebayesError(f"{name}: {error}") from None
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        raise DebayesError(
+            f"{name} cannot be read as a picture: it is damaged or of another format; remove it"
+        ) from None
+
+
+def chunks(items: Sequence[T], length: int) -> Iterator[Sequence[T]]:
+    """Parts of a list: a thread pool would start on all items at once and keep all results."""
     return (items[start : start + length] for start in range(0, len(items), length))
 
 
-def _find(source: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Names of the pictures of a folder (and of the zips in it) or a zip, and what reads each."""
+def _find(source: Path) -> Iterator[_Picture]:
+    """The pictures of a folder (and of the zips in it) or of a zip."""
     if source.is_dir():
         for path in sorted(source.iterdir()):
             if path.suffix.lower() == ".zip":
                 yield from _find(path)
-            elif path.suffix.lower() in CODED:
-                yield str(path), path.read_bytes
+            elif path.suffix.lower() in ENDINGS:
+                yield _Picture(path, "", path.read_bytes)
     elif zipfile.is_zipfile(source):
         archive = zipfile.ZipFile(source)
         for name in sorted(archive.namelist()):
-            if Path(name).suffix.lower() in CODED:
-                yield f"{source}: {name}", partial(archive.read, name)
+            if Path(name).suffix.lower() in ENDINGS:
+                yield _Picture(source, name, partial(archive.read, name))
     else:
-        what = "is neither" if source.exists() else "is not there"
+        what = "is neither" if source.exists() else "does not exist"
         raise FileNotFoundError(f"{source} {what}: a folder or zip of pictures was expected (see --help)")
 
 
-def _decode(name: str, read: Callable[[], bytes]) -> NDArray[Any]:
-    try:
-        return picture_files.decode8(read())
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    except (OSError, zipfile.BadZipFile, zlib.error):
-        raise ValueError(
-            f"{name} cannot be read as a picture: it is damaged or something else; remove it"
-        ) from None
+def _licences(table: Path, archive: str) -> dict[str, str]:
+    """The licences that a CREDITS.csv gives the photographs of a zip, or of all, by the prefix of their tiles."""
+    if not table.is_file():
+        return {}
+    with table.open(newline="") as lines:
+        return {
+            row.get("tile_prefix") or "": row.get("licence") or "not stated"
+            for row in csv.DictReader(lines)
+            if not archive or row.get("zip") == archive
+        }

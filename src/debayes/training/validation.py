@@ -1,8 +1,9 @@
-"""How well a network in training does on validation pictures: one number."""
+"""The validation of a network in training: its mean PSNR on pictures."""
 
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from debayes.evaluation import metrics, protocol
 from debayes.formats import pictures as picture_files
@@ -11,37 +12,48 @@ from debayes.network.network import Network
 from debayes.training import data
 from debayes.training.recipe import Data, Noise
 
-# Raws are judged by photon noise of up to this, whatever the recipe's, at these shares of the way there (squared).
-RAW = Noise(domain="raw", high=60.0)
-PLAIN = Data(train=())
+# Noise levels of sRGB mosaics, in units of 1/255.
+SIGMAS = (5.0, 10.0, 15.0)
+
+# Raws are validated with photon noise of up to 60 / 255 whatever the recipe says, at these squared shares of it.
+RAW_NOISE = Noise(domain="raw", high=60.0)
 RAW_LEVELS = (0.3, 0.5, 0.8)
 
+# No augmentation.
+PLAIN = Data(train=())
 
-def judge(network: Network, pictures: list[Path]) -> float:
-    """Mean PSNR over the validation pictures at sigma 5, 10 and 15."""
+
+def validate(network: Network, pictures: list[Path], *, domain: str) -> float:
+    """The mean PSNR in dB over the pictures and noise levels; for "raw" in the domain of `vst`."""
+    mode = network.training
     network.eval()
-    scores = protocol.evaluate(network, pictures, (5.0, 10.0, 15.0))
-    network.train()
-    return sum(s.psnr for s in scores) / len(scores)
+    scores = _raw_scores(network, pictures) if domain == "raw" else _scores(network, pictures)
+    network.train(mode)
+    return sum(scores) / len(scores)
 
 
-def judge_raw(network: Network, pictures: list[Path]) -> float:
-    """Mean PSNR, in the domain of `vst`, over simulated raws of the validation pictures' middles."""
+def _scores(network: Network, pictures: list[Path]) -> list[float]:
+    return [score.psnr for score in protocol.evaluate(network, pictures, SIGMAS)]
+
+
+def _raw_scores(network: Network, pictures: list[Path]) -> list[float]:
+    """The PSNR of the central 256 x 256 pixels of each picture as simulated raws."""
     scores = []
-    network.eval()
     for i, path in enumerate(pictures):
-        picture = picture_files.read(path)
-        size = min(256, *picture.shape[1:]) // network.config.stride * network.config.stride
-        top, left = ((side - size) // 2 for side in picture.shape[1:])
-        middle = picture[:, top : top + size, left : left + size].permute(1, 2, 0)
+        tiles = _center(picture_files.read(path), 256, network.config.stride)
         for j, level in enumerate(RAW_LEVELS):
-            drawn = data.draw(1, size, seed=i, step=j, generator=torch.Generator(), raw=True)
-            drawn[0][:, data.PATCH.width + virtual_camera.NOISE_DRAW] = level
-            batch = data.make_raw_batch(
-                (255 * middle[None]).round().to(torch.uint8), *drawn, pictures=PLAIN, levels=RAW
-            )
+            draws = data.sample_draws(1, tiles.shape[1], seed=i, step=j, generator=torch.Generator(), raw=True)
+            virtual_camera.SHOT("noise", draws.shot).fill_(level)
+            batch = data.make_raw_batch(tiles, draws, pictures=PLAIN, levels=RAW_NOISE)
             with torch.no_grad():
                 restored = network(batch.mosaic.to(network.device)).mean.cpu()
             scores.append(float(metrics.psnr(restored, batch.target)[0]))
-    network.train()
-    return sum(scores) / len(scores)
+    return scores
+
+
+def _center(picture: Tensor, limit: int, stride: int) -> Tensor:
+    """The central square of a picture as one 8-bit tile, its side a multiple of the stride."""
+    size = min(limit, *picture.shape[1:]) // stride * stride
+    top, left = ((side - size) // 2 for side in picture.shape[1:])
+    center = picture[:, top : top + size, left : left + size].permute(1, 2, 0)
+    return (255 * center[None]).round().to(torch.uint8)

@@ -36,15 +36,15 @@ from debayes.network.config import Config
 from debayes.network.network import Network
 
 torch.manual_seed(0)
-network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).beheaded()
+network = Network(Config("unet", widths=(16, 16), blocks=1, bottom_blocks=1, tail=32, tail_blocks=0)).mean_only()
 mosaic = torch.rand(2, 1, 40, 300)
 planes = cfa.pack(mosaic) - 0.5
 with torch.inference_mode():
     network.body.maps.weight.mul_(100)
     network.body.maps.bias.normal_()
-    steps = staged_unet.trace_folded(network, late=True)
-    maps = replay.build(steps, torch.float32, merged=True)(planes)
-    products = replay.build(steps, torch.float32, merged=True, ended=False)(planes)
+    steps = staged_unet.trace_folded(network, shuffle_last=True)
+    maps = replay.build(steps, torch.float32, for_compile=True)(planes)
+    products = replay.build(steps, torch.float32, for_compile=True, finished=False)(planes)
     image = network.posterior(cfa.interpolate(mosaic), maps).mean
     for top, bottom, left, right in ((0, 40, 0, 300), (5, 22, 3, 258), (8, 9, 130, 131)):
         rows, columns = slice(top, bottom), slice(left, right)

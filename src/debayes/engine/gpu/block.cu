@@ -1,23 +1,23 @@
 // A residual block of 32 or 64 channels in one kernel, for GPUs of the Hopper generation (sm_90a):
 //
-//     result = x + second * rectified(first * x + bias) + bias
+//     result = x + second * relu(first * x + bias) + bias
 //
-// or that rectified, with 3x3 filters, zeros around the picture, half precision, and sums in single precision.
+// or the ReLU of that, with 3x3 filters, zero padding, half precision, and sums in single precision.
 //
-// A group of four warps goes down a band of BAND columns. Each step it multiplies a row of x, and the row between the
-// convolutions that the step before made, with all three rows of filters: what that adds to the three rows around is
-// kept in registers, and every step finishes one of these and begins another. So a row is read once, and what lies between
-// the convolutions stays in shared memory. While the matrix units do one convolution, the warps finish a row of the
-// other.
+// A group of four warps processes a band of BAND columns from top to bottom. Each step multiplies a row of x, and the
+// row between the convolutions that the previous step computed, with all three rows of filters. The partial sums of the
+// three rows around stay in registers; every step finishes one of these rows and starts another. So each row is read
+// once, and the features between the convolutions stay in shared memory. While the matrix units compute one
+// convolution, the warps finish a row of the other.
 //
-// A row in shared memory is planes of eight channels. There, pixels lie 16 bytes apart, so that the matrix units can
-// be told to begin at any pixel. Several groups share the filters of a block of threads, and nothing else.
+// A row in shared memory is stored as planes of eight channels, in which pixels are 16 bytes apart, so that a matrix
+// operand can start at any pixel. The groups of a thread block share the filters, and nothing else.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Who compiles this gives CHANNELS, GROUPS, groups of warps in a block of threads, AHEAD, rows fetched ahead, and
-// BFLOAT16, whether that is the kind of half precision.
+// Macros set by the compiler (`hopper.compiler_macros`): CHANNELS; GROUPS, the groups of warps in a thread block;
+// AHEAD, the rows fetched ahead; BFLOAT16, 1 for bfloat16 and 0 for float16.
 #if BFLOAT16
 #define HALF "bf16"
 #else
@@ -25,29 +25,30 @@ typedef unsigned long long u64;
 #endif
 
 constexpr int PLANES = CHANNELS / 8;
-constexpr int BAND = 62;               // columns of the result that a group makes
-constexpr int PIXELS = BAND + 4;       // columns of x that those see
+constexpr int BAND = 62;               // columns of the result that a group computes
+constexpr int PIXELS = BAND + 4;       // columns of x that these depend on
 constexpr int PIXEL = 16;              // bytes of a pixel in a plane
 constexpr int PLANE = PIXELS * PIXEL;  // bytes
 constexpr int LINE = PLANES * PLANE;
-constexpr int LINES = AHEAD + 5;  // rows of x that are kept: those to come, and four until theirs is added
-constexpr int BETWEEN = 3;        // rows between the convolutions: written, read, and perhaps still being read
+constexpr int LINES = AHEAD + 5;  // rows of x in shared memory: fetched ahead, current, and four to be added later
+constexpr int BETWEEN = 3;        // rows between the convolutions: one written, one read, one that may still be read
 constexpr int THREADS = 128;      // of a group
 
-// Filters, as `hopper.arrange` lays them out: for each column of taps and eight channels, the rows of taps 1 0 2 1 0,
-// of which three in a row are what three rows of sums get at once; or, where these do not fit, 0 1 2.
+// Filters in the layout of `hopper.arrange_filters`: for each column of taps and eight channels, the rows of taps
+// 1 0 2 1 0, of which three neighbours serve three rows of sums in one product; or 0 1 2 where five do not fit.
 constexpr bool AT_ONCE = CHANNELS == 32;
 constexpr int BANK = CHANNELS * PIXEL;              // bytes of eight channels of a tap
 constexpr int COLUMN = (AT_ONCE ? 5 : 3) * BANK;    // and of a column of taps
 constexpr int FILTERS = 3 * PLANES * COLUMN;        // and of a convolution
-constexpr int ROW_SUMS = CHANNELS * 64 / THREADS;   // a thread's, of a row of 64 pixels
+constexpr int ROW_SUMS = CHANNELS * 64 / THREADS;   // sums of a thread for a row of 64 pixels
 constexpr int SUMS = 3 * ROW_SUMS;
 
 constexpr int BIAS_AT = 2 * FILTERS;
 constexpr int GROUPS_AT = BIAS_AT + 2 * CHANNELS * 4;
 constexpr int GROUP = (LINES + BETWEEN) * LINE;
 
-// A matrix in shared memory: eight rows of 16 bytes lie together, `across` bytes from those of the next eight channels.
+// Descriptor of a matrix in shared memory: groups of eight rows of 16 bytes, `across` bytes between eight channels and
+// the next.
 __device__ __forceinline__ u64 matrix(u32 address, u32 across) {
     return (u64)(address >> 4) | (u64)(across >> 4) << 16 | (u64)(128 >> 4) << 32;
 }
@@ -56,7 +57,7 @@ __device__ __forceinline__ u64 matrix(u32 address, u32 across) {
     "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), "+f"(s[i + 6]), \
         "+f"(s[i + 7])
 
-// Sums of 64 pixels and 64 filters, from number AT on, += a * b, of 16 channels. It goes on while the program does.
+// sums[AT...] += a * b, for 64 pixels, 64 filters and 16 channels. Asynchronous.
 template <int AT>
 __device__ __forceinline__ void multiply_64(float (&s)[SUMS], u64 a, u64 b) {
     asm volatile(
@@ -70,7 +71,7 @@ __device__ __forceinline__ void multiply_64(float (&s)[SUMS], u64 a, u64 b) {
         : "memory");
 }
 
-// The same of 96 filters.
+// The same for 96 filters.
 __device__ __forceinline__ void multiply_96(float (&s)[SUMS], u64 a, u64 b) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
@@ -84,17 +85,16 @@ __device__ __forceinline__ void multiply_96(float (&s)[SUMS], u64 a, u64 b) {
         : "memory");
 }
 
-// The compiler keeps what it does to the sums before this before it, and after it what comes after.
+// Keeps the compiler from moving accesses to the sums across this point.
 __device__ __forceinline__ void settle(float (&sums)[SUMS]) {
 #pragma unroll
     for (int i = 0; i < SUMS; i++) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// Begins to add the products of a row of x, number i, with all filters to the sums; PHASE is i % 3. Those of row i are
-// the sums number i % 3.
+// Starts adding the products of row i of x with all filters to the sums; PHASE is i % 3. Sums i % 3 are those of row i.
 template <int PHASE>
 __device__ __forceinline__ void convolve(float (&sums)[SUMS], u32 line, u32 filters) {
-    // Kept from being taken apart, for which there are too few registers.
+    // Keeps the compiler from precomputing the addresses, for which there are too few registers.
     u64 pixels = matrix(line, PLANE), banks = matrix(filters, COLUMN);
     asm volatile("" : "+l"(pixels), "+l"(banks));
     settle(sums);
@@ -116,14 +116,14 @@ __device__ __forceinline__ void convolve(float (&sums)[SUMS], u32 line, u32 filt
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until all products are there but those that were begun last, or all of them.
+// Waits for all products but the BEGUN batches started last.
 template <int BEGUN = 1>
 __device__ __forceinline__ void await(float (&sums)[SUMS]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BEGUN) : "memory");
     settle(sums);
 }
 
-// Two numbers in half precision, the first in the lower half.
+// Two values in half precision, the first in the lower half; their ReLU if RECTIFIED.
 template <bool RECTIFIED>
 __device__ __forceinline__ u32 pack(float first, float second) {
     u32 both;
@@ -147,7 +147,7 @@ __device__ __forceinline__ float2 unpack(u32 both) {
     return values;
 }
 
-// Eight pixels of four planes, as a warp's registers have them: a pixel for four threads, of each plane two channels.
+// Eight pixels of four planes from a warp's registers: four threads a pixel, each with two channels of every plane.
 __device__ __forceinline__ void store(u32 address, const u32* v) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v[0]), "r"(v[1]),
                  "r"(v[2]), "r"(v[3])
@@ -161,21 +161,21 @@ __device__ __forceinline__ void load(u32* v, u32 address) {
                  : "memory");
 }
 
-// What a group of warps knows of its band.
+// The state of a group of warps.
 struct Band {
     u32 filters, lines, between;  // addresses in shared memory
     const float* bias;            // in shared memory
-    const char* source;           // of a thread's first pixel of the next row to fetch
-    char* goal;                   // of a thread's first pixel of the first row of the result
-    long pitch;                   // bytes from row to row
+    const char* source;           // a thread's first pixel of the next row to fetch
+    char* goal;                   // a thread's first pixel of the first row of the result
+    long pitch;                   // bytes per row
     int top, left, rows;          // of the result
-    int height, width;            // of the picture
+    int height, width;            // of the image
     int thread, warp, lane, barrier;
-    u32 tile;     // where, in a line, a warp's pixels are for a lane that stores or loads eight of four planes
-    float least;  // that a result may be
+    u32 tile;     // offset in a line of the pixels that a lane addresses when its warp stores or loads
+    float least;  // lower limit of the result: 0 with a final ReLU
 };
 
-// Begins to fetch row i of x, if it is one that is needed: zeros around the picture.
+// Starts fetching row i of x if it is needed; zeros outside the image.
 __device__ __forceinline__ void fetch(Band& band, u32 i) {
     if (i < band.rows + 4) {
         const int row = band.top - 2 + (int)i;
@@ -198,21 +198,21 @@ __device__ __forceinline__ void fetch(Band& band, u32 i) {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until the group has the next row, and all have written what the matrix units read next.
+// Waits until the next row has arrived and all threads have written what the matrix units read next.
 __device__ __forceinline__ void meet(const Band& band) {
     asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     asm volatile("bar.sync %0, %1;" ::"r"(band.barrier), "n"(THREADS) : "memory");
 }
 
-// Two sums, of channels of a plane that are this thread's, are the bias again.
+// Resets two sums, those of this thread's channels of a plane, to the bias.
 __device__ __forceinline__ void begin(float (&sums)[SUMS], int at, const float* bias, int plane) {
     const float2 both = *(const float2*)(bias + 8 * plane + threadIdx.x % 4 * 2);
     sums[at] = both.x;
     sums[at + 1] = both.y;
 }
 
-// Makes a row between the convolutions of its sums, which begin anew: zeros around the picture.
+// Writes a row between the convolutions from its sums, zeros outside the image, and resets these.
 template <int SLOT>
 __device__ __forceinline__ void rectify(const Band& band, float (&sums)[SUMS], u32 line, int row) {
     const bool inside = row >= 0 && row < band.height;
@@ -235,7 +235,7 @@ __device__ __forceinline__ void rectify(const Band& band, float (&sums)[SUMS], u
     }
 }
 
-// Makes a row of the result of its sums, which begin anew, and of that row of x, in whose place it is put together.
+// Writes a row of the result from its sums and that row of x, in whose shared memory it is assembled; resets the sums.
 template <int SLOT>
 __device__ __forceinline__ void finish(const Band& band, float (&sums)[SUMS], u32 line, int row) {
 #pragma unroll
@@ -268,8 +268,8 @@ __device__ __forceinline__ void finish(const Band& band, float (&sums)[SUMS], u3
     }
 }
 
-// Step i: takes row top - 2 + i of x, makes row top - 3 + i between, and row top - 6 + i of the result, whose sums the
-// step before this has begun.
+// Step i: reads row top - 2 + i of x, writes row top - 3 + i between the convolutions, and row top - 6 + i of the
+// result, whose last products the previous step started.
 template <int PHASE>
 __device__ __forceinline__ void step(Band& band, float (&first)[SUMS], float (&second)[SUMS], u32 i) {
     fetch(band, i + AHEAD);
@@ -328,6 +328,6 @@ extern "C" __global__ void __launch_bounds__(GROUPS * THREADS, 1)
         step<0>(band, first, second, i);
         step<1>(band, first, second, i + 1);
         step<2>(band, first, second, i + 2);
-        await<0>(second);  // as the compiler cannot have sums begun in one round of a loop and done in the next
+        await<0>(second);  // the compiler cannot keep products in flight from one round of a loop to the next
     }
 }

@@ -1,6 +1,7 @@
-"""A run on a GPU recorded once and played from then on: all of its kernels are launched by one call.
+"""CUDA graphs: a function's kernels are recorded once, and then all launched by one call.
 
-Python takes about a millisecond to launch the kernels of a network. A fast GPU restores two megapixels in it.
+Python takes about a millisecond to launch the kernels of a network. A fast GPU restores two megapixels in that
+time.
 """
 
 from collections.abc import Callable
@@ -12,49 +13,52 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-# Recordings that are kept: one for windows as they are, one for those that the ensemble transposes.
-KEPT = 2
+# The number of input sizes whose graphs are kept: windows as they are, and those that the ensemble transposes.
+MAX_SIZES = 2
 
 
 @dataclass(frozen=True)
 class _Recording(Generic[T]):
-    """What was recorded, and where it reads and writes."""
+    """A recorded graph, the memory that it reads and the memory that it writes."""
 
-    replay: Callable[[], None]
+    launch: Callable[[], None]
     input: Tensor
     output: T
 
+    def replay(self, x: Tensor) -> T:
+        """The function of x."""
+        self.input.copy_(x)
+        self.launch()
+        return self.output
+
 
 def record(run: Callable[[Tensor], T]) -> Callable[[Tensor], T]:
-    """The same run. The second one of a size is recorded, and played from then on.
+    """The same function, recorded on the second call with an input of some size, and replayed from then on.
 
-    What it gives is overwritten by the next run of that size.
+    Each result is overwritten by the next call with an input of that size.
     """
     seen: set[torch.Size] = set()
     recordings: dict[torch.Size, _Recording[T]] = {}
 
-    def play(x: Tensor) -> T:
+    def replay(x: Tensor) -> T:
         size = x.shape
         if size not in seen:
-            if len(seen) == KEPT:
+            if len(seen) == MAX_SIZES:
                 seen.clear()
                 recordings.clear()
             seen.add(size)
             return run(x)
         if size not in recordings:
             recordings[size] = _record(run, x)
-        recording = recordings[size]
-        recording.input.copy_(x)
-        recording.replay()
-        return recording.output
+        return recordings[size].replay(x)
 
-    return play
+    return replay
 
 
 def _record(run: Callable[[Tensor], T], x: Tensor) -> _Recording[T]:
-    """A recording of a run on what is like x, which `run` has seen before."""
-    torch.cuda.empty_cache()  # a recording has memory of its own: that of the first run is not needed twice
-    here, graph = x.clone(), torch.cuda.CUDAGraph()
+    """The recording of a function that has been called with an input like x before: it is compiled, say."""
+    torch.cuda.empty_cache()  # a graph has memory of its own: the memory of the first call can be given back
+    input_, graph = x.clone(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        output = run(here)
-    return _Recording(graph.replay, here, output)
+        output = run(input_)
+    return _Recording(graph.replay, input_, output)

@@ -1,8 +1,9 @@
-"""Kernels of our own for GPUs, in Triton: a narrow convolution with all that follows it, and the last pass of all.
+"""GPU kernels in Triton: a narrow convolution fused with what follows it, and the last pass over the image.
 
-With few channels cuDNN's convolutions wait for memory, and a residual block's sum, if no rectifier follows, takes a
-pass of its own. `convolve` does both at once: a block of threads goes down a band of columns, and what it fetches
-of a row serves the rows above and below too. `finish` is one pass where torch.compile takes three.
+With few channels cuDNN's convolutions are limited by memory, and the sum of a residual block without a final ReLU
+takes a separate pass. `convolve` computes both: a thread block processes a band of columns from top to bottom and
+reads each row once for the three rows of the result around it. `finish` is one pass where torch.compile needs
+three.
 """
 
 import torch
@@ -11,11 +12,11 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-# Maps at full resolution of a cell of 2x2 pixels, and what they take in a matrix.
+# Values of a cell of 2x2 pixels in three colours, and the power of two that Triton pads them to.
 MAPS, LANES = 12, 16
 
-# The columns that a block of threads goes down, how far, and how many rows it fetches ahead; the fastest of some,
-# for 32 channels and for 64 (benchmarks/kernels.py).
+# Columns and rows of the result that a thread block computes, and the rows it fetches ahead; the fastest of several
+# for 32 and for 64 channels (benchmarks/kernels.py).
 COLUMNS, ROWS, STAGES = 64, 30, 3
 
 
@@ -27,7 +28,7 @@ def convolve(
     *,
     rectified: bool = False,
 ) -> Float[Tensor, "b o h w"]:
-    """The convolution of x, with zeros around it, plus bias and another picture; channels are powers of two."""
+    """The zero-padded convolution of x, plus bias and `other`; numbers of channels are powers of two."""
     batch, inputs, height, width = x.shape
     outputs = len(bias)
     layout = torch.channels_last
@@ -48,8 +49,12 @@ def finish(
     rows: slice,
     columns: slice,
 ) -> Float[Tensor, "b 3 r c"]:
-    """Some rows and columns of the image: the sum over the taps of `products`, a cell of 2x2 pixels in three
-    colours for each, and the interpolation of the mosaic, for each of the twelve a sum over nine neighbours."""
+    """Some rows and columns of the image: the sum of the last convolution's products over its taps, plus the
+    interpolated mosaic.
+
+    `products` has twelve channels for each tap, a cell of 2x2 pixels in three colours. `colors` has the weights of
+    nine neighbours in the interpolation of each of the twelve.
+    """
     batch, lanes, height, width = products.shape
     size = (rows.stop - rows.start, columns.stop - columns.start)
     image = torch.empty(batch, 3, *size, device=mosaic.device)
@@ -86,7 +91,7 @@ def _finish(  # type: ignore[no-untyped-def]
     image += batch * rows * columns * 3
     cell_row = top // 2 + tl.program_id(1)
     cell = left // 2 + tl.program_id(0) * cells + tl.arange(0, cells)
-    lane = tl.arange(0, lanes)  # a colour, a row and a column of the cell
+    lane = tl.arange(0, lanes)  # (colour, row, column) in the cell
     used = lane < maps
     total = tl.zeros((cells, lanes), tl.float32) + tl.load(bias + lane, mask=used, other=0.0)[None, :]
     for tap in tl.static_range(9):
@@ -113,7 +118,7 @@ def _finish(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows constexpr alone
+def _convolve(  # type: ignore[no-untyped-def]  # Triton allows no annotations but constexpr
     x,
     filters,
     bias,
@@ -136,14 +141,15 @@ def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows co
     other += picture * outputs
     result += picture * outputs
     one = tl.arange(0, inputs)
-    two = tl.arange(0, 2 * inputs)  # a pixel and its neighbour to the right lie side by side
+    two = tl.arange(0, 2 * inputs)  # the channels of a pixel and of its right neighbour
     filter_ = tl.arange(0, outputs)
     size: tl.constexpr = inputs * outputs
     tap = filters + two[:, None] * outputs + filter_[None, :]
     first, second, third = tl.load(tap), tl.load(tap + 3 * size), tl.load(tap + 6 * size)
     tap = filters + 2 * size + one[:, None] * outputs + filter_[None, :]
     first_right, second_right, third_right = tl.load(tap), tl.load(tap + 3 * size), tl.load(tap + 6 * size)
-    # A half of the bias is added whenever a sum moves up, as Triton would else not wait for it where it must.
+    # Half of the bias is added each time a sum moves up a row: without an addition there Triton omits a wait that
+    # it needs.
     half = tl.load(bias + filter_).to(tl.float32)[None, :] / 2
     pairs = (column - 1)[:, None] * inputs + two[None, :]
     rights = (column + 1)[:, None] * inputs + one[None, :]
@@ -151,7 +157,7 @@ def _convolve(  # type: ignore[no-untyped-def]  # of annotations Triton knows co
     has_pairs = (pairs >= 0) & (pairs < width * inputs)
     has_rights = rights < width * inputs
     wanted = goals < width * outputs
-    # What is known of the row above the one that is fetched, and of that one.
+    # Partial sums of the row above the one that is fetched, and of that row.
     above = tl.zeros((columns, outputs), tl.float32)
     here = tl.zeros((columns, outputs), tl.float32)
     for i in tl.range(0, rows + 2, num_stages=stages):

@@ -1,0 +1,57 @@
+"""Rendered pictures of counts: the preview, orientation and crop."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from shots import BODY, shoot
+
+from debayes.darkroom import rendering
+from debayes.formats.raw import Raw
+from debayes.imaging import color
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_upright(number: int) -> None:
+    """EXIF's eight orientations, against Pillow's way to turn them."""
+    picture = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    source = Raw(torch.zeros(1, 4, 6), "RGGB", BODY.gains, BODY.matrix, orientation=number)
+    reference = Image.fromarray(picture)
+    reference.getexif()[274] = number
+    assert np.array_equal(rendering.upright(picture, source), np.asarray(ImageOps.exif_transpose(reference)))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 6])
+def test_preview(step: int) -> None:
+    """Of a picture of plain squares, each becomes one pixel, whatever is left over at its borders."""
+    squares = np.random.default_rng(0).integers(0, 65536, (40, 50, 3)).astype(np.uint16)
+    counts = np.pad(squares.repeat(step, 0).repeat(step, 1), ((0, step - 1), (0, step - 1), (0, 0)))
+    raw = shoot(torch.zeros(3, 8, 8), 400)
+    linear = torch.from_numpy(squares / 65535).float().permute(2, 0, 1)
+    expected = 255 * color.render(linear, raw.gains, raw.matrix, exposure=0.5).permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(rendering.preview(counts, raw, stops=0.5, step=step), expected, atol=1)
+
+
+def test_the_preview_has_at_most_1024_pixels_a_side() -> None:
+    """The longer side decides."""
+    raw = shoot(torch.zeros(3, 8, 8), 400)
+    assert rendering.preview(np.zeros((30, 2500, 3), np.uint16), raw, stops=0).shape == (10, 833, 3)
+
+
+def test_crop() -> None:
+    """A maker's crop is cut out before the picture is turned."""
+    source = Raw(torch.zeros(1, 10, 12), "RGGB", BODY.gains, BODY.matrix, crop=(1, 2, 5, 6), orientation=6)
+    counted = np.arange(10 * 12 * 3).reshape(10, 12, 3)
+    assert np.array_equal(rendering.upright(counted, source), np.rot90(counted[1:6, 2:8], -1))
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("space", ["srgb", "p3"])
+def test_render(bits: int, space: str) -> None:
+    """`color.render` of the linear counts, with the stops and the space asked for, in the bits asked for."""
+    counts = np.random.default_rng(1).integers(0, 65536, (70, 20, 3)).astype(np.uint16)
+    raw = shoot(torch.zeros(3, 8, 8), 400)
+    linear = torch.from_numpy(counts / 65535).float().permute(2, 0, 1)
+    expected = color.render(linear, raw.gains, raw.matrix, exposure=-0.7, space=space).permute(1, 2, 0).numpy()
+    shown = rendering.render(counts, raw, stops=-0.7, space=space, bits=bits)
+    np.testing.assert_allclose(shown / (2**bits - 1), expected, atol=0.6 / (2**bits - 1) + 1e-5)

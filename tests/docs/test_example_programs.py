@@ -1,0 +1,57 @@
+"""The programs in docs/examples run, and give what the library gives."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import run
+
+import debayes
+
+EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
+
+
+def test_restore_array(capsys: pytest.CaptureFixture[str]) -> None:
+    """The program of the library guide."""
+    runpy.run_path(str(EXAMPLES / "restore_array.py"))
+    assert "of the truth inside" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(debayes.Raw, "from_array"), reason="needs Raw.from_array")
+def test_camera_sdk(capsys: pytest.CaptureFixture[str]) -> None:
+    """A grey card at half of white, whose mean stays."""
+    variables = runpy.run_path(str(EXAMPLES / "camera_sdk.py"))
+    assert variables["linear"].mean() == pytest.approx(2000 / (4095 - 64), rel=0.01)
+    assert "of white" in capsys.readouterr().out
+
+
+def test_onnx_without_debayes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy and ONNX Runtime alone give image, noise and doubt of any pattern and size, in small tiles."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = tmp_path / "wild-s.onnx"
+    assert run(monkeypatch, "export", "wild-s", "-o", model) == 0
+    program = runpy.run_path(str(EXAMPLES / "onnx_restore.py"))
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    network = debayes.load("wild-s")
+    for pattern, size in (("RGGB", (64, 72)), ("GRBG", (33, 70)), ("GBRG", (97, 61)), ("BGGR", (9, 7))):
+        mosaic = torch.rand(1, *size, generator=torch.Generator().manual_seed(1))
+        found = program["restore"](session, mosaic[0].numpy(), pattern, tile=30)
+        expected = debayes.restore(network, mosaic, pattern)
+        for name, values in {
+            "image": expected.mean,
+            "noise": expected.noise_variance.sqrt(),
+            "doubt": expected.mean_variance.sqrt(),
+        }.items():
+            np.testing.assert_allclose(found[name], values.numpy(), rtol=0, atol=1e-4)
+    # as a program of its own, which imports neither debayes nor PyTorch
+    np.save(tmp_path / "mosaic.npy", mosaic[0].numpy())
+    blocked = "import sys; sys.modules.update(torch=None, debayes=None)\n"
+    program_file = tmp_path / "onnx_restore.py"
+    program_file.write_text(blocked + (EXAMPLES / "onnx_restore.py").read_text())
+    command = [sys.executable, program_file, model, "mosaic.npy", pattern, "out.npz"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["image"], expected.mean.numpy(), rtol=0, atol=1e-4)
