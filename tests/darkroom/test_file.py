@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from shots import BODY, shoot
 
-from debayes.darkroom import file, loop
+from debayes.darkroom import file, loop, rendering
 from debayes.engine import selection
 from debayes.evaluation import metrics
 from debayes.formats import dng, ifd, pictures, raw
@@ -102,7 +102,7 @@ def test_quality(network: Network, shot: Path, quality: int) -> None:
             assert opened.quantization == other.quantization
 
 
-@pytest.mark.parametrize("ending", file.ENDINGS)
+@pytest.mark.parametrize("ending", rendering.ENDINGS)
 def test_every_ending(network: Network, shot: Path, ending: str) -> None:
     """Each of them is written as what its name says, and both cases are taken."""
     target = shot.parent / f"out{ending.upper()}"
@@ -113,7 +113,7 @@ def test_every_ending(network: Network, shot: Path, ending: str) -> None:
 
 def test_formats_have_endings() -> None:
     """Every format that the command offers has an ending that can be written."""
-    assert set(file.FORMATS.values()) <= set(file.ENDINGS)
+    assert set(file.FORMATS.values()) <= set(rendering.ENDINGS)
 
 
 def test_maps(network: Network, shot: Path) -> None:

@@ -1,14 +1,21 @@
 """Rendered pictures of counts: the preview, orientation and crop."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import rawpy
 import torch
 from PIL import Image, ImageOps
-from shots import BODY, shoot
+from shots import BODY, photograph, shoot
 
-from debayes.darkroom import rendering
+from debayes.darkroom import loop, rendering
+from debayes.formats import pictures
 from debayes.formats.raw import Raw
 from debayes.imaging import color
+from debayes.imaging.noise_profile import Profile
+from debayes.network import weights
+from debayes.system.errors import DebayesError
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -55,3 +62,33 @@ def test_render(bits: int, space: str) -> None:
     expected = color.render(linear, raw.gains, raw.matrix, exposure=-0.7, space=space).permute(1, 2, 0).numpy()
     shown = rendering.render(counts, raw, stops=-0.7, space=space, bits=bits)
     np.testing.assert_allclose(shown / (2**bits - 1), expected, atol=0.6 / (2**bits - 1) + 1e-5)
+
+
+@pytest.mark.parametrize("ending", rendering.ENDINGS)
+def test_save_writes_what_the_ending_says(ending: str, tmp_path: Path) -> None:
+    """`Developed.save` writes what `develop_file` writes, up to the rounding of its counts."""
+    raw = shoot(photograph(64), 1600)
+    developed = loop.develop(weights.load("raw-s"), raw)
+    path = tmp_path / f"saved{ending}"
+    if ending == ".dng":
+        developed.save(path)
+        with rawpy.imread(str(path)) as back:
+            counts = torch.from_numpy(back.raw_image_visible[..., :3].astype(np.float32)).permute(2, 0, 1)
+            linear = counts / back.white_level
+        torch.testing.assert_close(linear, developed.picture.clamp(0, 1), rtol=0.01, atol=1e-3)
+        return
+    developed.save(str(path), exposure=0.5, space="p3", quality=97)
+    error = (pictures.read(path) - developed.render(exposure=0.5, space="p3")).abs().mean()
+    assert float(error) < (0.02 if ending in (".jpg", ".jpeg") else 1e-3)
+
+
+def test_save_rejects_other_endings(tmp_path: Path) -> None:
+    """A picture is never written in another format than its name says."""
+    raw = shoot(photograph(32), 1600)
+    maps = torch.zeros(3, 32, 32)
+    developed = loop.Developed(raw, Profile(1e-4, 1e-6), maps, maps, maps)
+    with pytest.raises(DebayesError, match=r"written as \.dng"):
+        developed.save(tmp_path / "saved.gif")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        developed.save(tmp_path / "gone" / "saved.dng")
+    assert not list(tmp_path.iterdir())

@@ -20,8 +20,7 @@ from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
 from debayes.darkroom.loop import Progress, check_strength
 from debayes.engine import Engine, selection
-from debayes.formats import dng, maps, metadata, pictures
-from debayes.formats import icc as icc_profiles
+from debayes.formats import maps, metadata
 from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color
@@ -37,15 +36,8 @@ from debayes.system.memory_file import MemoryFile
 # What a developed picture can be written as, and its ending.
 FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 
-# All endings a developed picture may have.
-ENDINGS = (".dng", ".tiff", ".tif", ".png", ".jpg", ".jpeg")
-
 # The largest exposure correction, in stops up or down.
 MOST_STOPS = 10
-
-# The variance of the grain that remains in plain areas, in units of that of the noise. On grey cards 0.017 was
-# measured at ISO 400, 0.002 at 3200 and 0.001 at 25600. (Doubt is more: noise may have hidden some texture.)
-REMAINING = 0.01
 
 
 @dataclass(frozen=True)
@@ -181,16 +173,9 @@ def is_done(target: Path, settings: Settings) -> bool:
     return all(path.exists() for path in (target, *beside))
 
 
-def check_ending(target: Path) -> None:
-    """Raise if a developed picture cannot be written under this name."""
-    if target.suffix.lower() not in ENDINGS:
-        ending = target.suffix or "a name without an ending"
-        raise DebayesError(f"{target}: developed pictures are written as {', '.join(ENDINGS)}, not as {ending}")
-
-
 def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
     """The first step: read the raw, once it is clear that its picture can be written."""
-    check_ending(target)
+    rendering.check_ending(target)
     files.check_target(target)
     if target.resolve() == source.resolve():
         raise DebayesError(f"{target} is the raw itself: write the picture somewhere else")
@@ -233,8 +218,7 @@ def restore(
         tile=settings.tile,
         progress=progress,
     )
-    share = (1 - settings.strength) ** 2 + REMAINING
-    remaining = Profile(profile.gain * share, profile.floor * share)
+    remaining = rendering.remaining_noise(profile, settings.strength)
     return DevelopedFile(loaded, profile, canvas.counts.numpy(), canvas.maps, remaining, adapted)
 
 
@@ -251,7 +235,16 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
     if settings.keep and target.exists():
         log.info("%s exists and is kept", target)
     else:
-        encoded.append((target, _encode_picture(developed, settings)))
+        file = rendering.assemble(
+            target.suffix,
+            developed.counts,
+            raw,
+            developed.remaining,
+            exposure=settings.exposure,
+            space=settings.space,
+            quality=settings.quality,
+        )
+        encoded.append((target, file))
         written.insert(0, target)
     height, width = raw.size
     answer = {
@@ -277,19 +270,6 @@ def save(encoded: EncodedFile, *, direct: bool = False) -> dict[str, Any]:
             if encoded.header is not None and i == len(encoded.files) - 1:
                 metadata.copy_by_exiftool(encoded.source, temporary, encoded.header)
     return encoded.answer
-
-
-def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
-    """The linear DNG, or the rendered picture with the EXIF data of its raw."""
-    counts, raw, target = developed.counts, developed.loaded.raw, developed.loaded.target
-    stops = settings.exposure + raw.exposure
-    if target.suffix.lower() == ".dng":
-        return dng.draft(counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining)
-    bits = pictures.check_bits(target, None)
-    log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
-    shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)
-    icc, exif = icc_profiles.color_profile(settings.space), metadata.exif_block(raw)
-    return pictures.assemble(target.suffix, shown, icc=icc, exif=exif, quality=settings.quality)
 
 
 def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:

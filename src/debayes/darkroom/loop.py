@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from debayes.darkroom import rendering
 from debayes.darkroom.brightness import Balance
-from debayes.darkroom.canvas import Canvas, FloatCanvas
+from debayes.darkroom.canvas import Canvas, FloatCanvas, counts_of
 from debayes.darkroom.domain import MARGIN, DevelopedTile, RawSource, Source, noise_of, strips
 from debayes.engine import Engine, prepare
 from debayes.formats.raw import Raw
@@ -21,6 +24,7 @@ from debayes.posterior.nig import check_level
 from debayes.restoration import adaptation, arrays
 from debayes.restoration.runner import Runner
 from debayes.restoration.tiling import restore_tiles
+from debayes.system import files
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
 
@@ -44,11 +48,35 @@ class Developed:
     """The standard deviation of the true value, given the raw."""
     interval: tuple[Float[Tensor, "3 h w"], Float[Tensor, "3 h w"]] | None = None
     """Low and high end of the interval that holds the true value with the probability asked for, if one was."""
+    strength: float = 1.0
+    """The share of the noise that was removed."""
 
     def render(self, *, exposure: float = 0.0, space: str = "srgb") -> Float[Tensor, "3 h w"]:
         """A picture to look at: see `color.render`. It is not turned upright."""
         stops = exposure + self.raw.exposure
         return color.render(self.picture, self.raw.gains, self.raw.matrix, exposure=stops, space=space)
+
+    def save(
+        self, path: str | PathLike[str], *, exposure: float = 0.0, space: str = "srgb", quality: int = 95
+    ) -> None:
+        """Write the file that the ending says: .dng is linear; .tiff, .png and .jpg are rendered and upright.
+
+        `exposure` is in stops, `space` is "srgb" or "p3", `quality` is that of a JPEG.
+        """
+        target = Path(path)
+        rendering.check_ending(target)
+        files.check_target(target)
+        assembled = rendering.assemble(
+            target.suffix,
+            counts_of(self.picture, 0).numpy(),
+            self.raw,
+            rendering.remaining_noise(self.profile, self.strength),
+            exposure=exposure,
+            space=space,
+            quality=quality,
+        )
+        with files.replace(target) as temporary:
+            assembled.store(temporary)
 
 
 def develop(
@@ -73,7 +101,7 @@ def develop(
     canvas = FloatCanvas(*raw.size, level)
     source = RawSource(raw, profile)
     develop_onto(canvas, network, source, ensemble=ensemble, strength=strength, tile=tile, progress=progress)
-    return Developed(raw, profile, canvas.picture, canvas.noise, canvas.doubt, canvas.interval)
+    return Developed(raw, profile, canvas.picture, canvas.noise, canvas.doubt, canvas.interval, strength)
 
 
 def develop_onto(

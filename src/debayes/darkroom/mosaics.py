@@ -17,6 +17,7 @@ from debayes.formats import maps as map_files
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color, noise, virtual_camera
 from debayes.network.network import Network
+from debayes.restoration import arrays
 from debayes.system import files
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
@@ -58,6 +59,7 @@ def restore_file(
         "given" if known is not None and known != mosaic.pattern else "recorded in the file" if known else "assumed"
     )
     log.info("%s: pattern %s (%s)", source, pattern, origin)
+    arrays.warn_if_unsuitable(network, mosaic.values, pattern)
     _, height, width = mosaic.values.shape
     canvas = PixelCanvas(height, width, bits, with_maps=maps)
     adapted = develop_onto(

@@ -1,5 +1,6 @@
-"""Rendered pictures of linear counts: to look at, upright, as the numbers that go to a file."""
+"""Linear counts as files: the linear DNG, and rendered pictures, which are upright and ready to look at."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,60 @@ from jaxtyping import Shaped, UInt8, UInt16
 
 from debayes.darkroom.canvas import linear_of
 from debayes.darkroom.domain import strips
-from debayes.formats import pictures
+from debayes.formats import dng, icc, metadata, pictures
 from debayes.formats.raw import Raw
 from debayes.imaging import color
+from debayes.imaging.noise_profile import Profile
+from debayes.system.errors import DebayesError
+from debayes.system.log import log
+from debayes.system.memory_file import MemoryFile
+
+# All endings a developed picture may have.
+ENDINGS = (".dng", ".tiff", ".tif", ".png", ".jpg", ".jpeg")
 
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
+
+# The variance of the grain that remains in plain areas, in units of that of the noise. On grey cards 0.017 was
+# measured at ISO 400, 0.002 at 3200 and 0.001 at 25600. (Doubt is more: noise may have hidden some texture.)
+REMAINING = 0.01
+
+
+def assemble(
+    ending: str,
+    counts: UInt16[np.ndarray, "h w 3"],
+    raw: Raw,
+    remaining: Profile,
+    *,
+    exposure: float = 0.0,
+    space: str = "srgb",
+    quality: int = 95,
+) -> MemoryFile:
+    """Linear counts as a file in memory: a linear DNG, or a rendered picture with the EXIF data of its raw.
+
+    `remaining` is the noise of the counts. A rendered picture is `exposure` stops brighter than the raw says.
+    """
+    stops = exposure + raw.exposure
+    if ending.lower() == ".dng":
+        return dng.draft(counts, raw, preview=preview(counts, raw, stops=stops), left=remaining)
+    bits = pictures.check_bits(Path(f"picture{ending}"), None)
+    log.info("rendered %+.2g stops brighter, in %s", stops, space)
+    shown = upright(render(counts, raw, stops=stops, space=space, bits=bits), raw)
+    profile, exif = icc.color_profile(space), metadata.exif_block(raw)
+    return pictures.assemble(ending, shown, icc=profile, exif=exif, quality=quality)
+
+
+def check_ending(target: Path) -> None:
+    """Raise if a developed picture cannot be written under this name."""
+    if target.suffix.lower() not in ENDINGS:
+        ending = target.suffix or "a name without an ending"
+        raise DebayesError(f"{target}: developed pictures are written as {', '.join(ENDINGS)}, not as {ending}")
+
+
+def remaining_noise(profile: Profile, strength: float) -> Profile:
+    """The noise of a picture that was developed with this strength from a raw with this profile."""
+    share = (1 - strength) ** 2 + REMAINING
+    return Profile(profile.gain * share, profile.floor * share)
 
 
 def render(

@@ -17,7 +17,7 @@ from debayes.engine import Engine
 from debayes.evaluation.baselines import Baseline
 from debayes.imaging import cfa, noise
 from debayes.network.network import Network
-from debayes.restoration import restore
+from debayes.restoration.tiling import restore
 
 # Side of the picture, width of the border that is not measured (both in pixels), and the noise level before the
 # factors, in units of 1/255.

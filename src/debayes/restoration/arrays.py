@@ -155,7 +155,7 @@ def warn_if_unsuitable(network: Runner, mosaic: Float[Tensor, "*batch 1 h w"], p
             "this network was trained for camera raws, in the domain of `develop`, and not for mosaics of sRGB "
             "values: use develop, or wild-s or wild-l",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     elif network.domain == "srgb" and looks_raw(mosaic, pattern):
         warnings.warn(
@@ -163,7 +163,7 @@ def warn_if_unsuitable(network: Runner, mosaic: Float[Tensor, "*batch 1 h w"], p
             "values leaves most of its noise. Use debayes.develop(debayes.load('raw-s'), "
             "debayes.Raw.from_array(counts, pattern, black=..., white=...))",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
