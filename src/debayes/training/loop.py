@@ -17,7 +17,7 @@ from torch import Tensor
 from debayes.formats import pictures
 from debayes.network import weights
 from debayes.network.network import Network
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import whole
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
 from debayes.training import data, gradient_centralisation, losses, schedule, tiles, validation
@@ -154,7 +154,7 @@ def objective(network: Network, recipe: Recipe, tiles: Tensor, draws: data.Draws
         batch = data.make(recipe, tiles, draws)
     bfloat16 = tiles.is_cuda or recipe.optimizer.bfloat16
     with torch.autocast(tiles.device.type, torch.bfloat16, enabled=bfloat16):
-        posterior: NormalInverseGamma = network(batch.mosaic)
+        posterior = whole(network(batch.mosaic))
     return losses.batch_loss(recipe, posterior, batch)
 
 
