@@ -28,6 +28,15 @@ class Network(nn.Module):
 
     The mosaic has 0 = black and 1 = white; its sides are multiples of ``config.stride``. `restoration.restore`
     takes care of other patterns, sizes and large pictures.
+
+    Examples:
+        >>> import debayes, torch
+        >>> network = debayes.load("wild-s")
+        >>> posterior = network(torch.rand(2, 1, 64, 48))  # sides are multiples of network.config.stride
+        >>> posterior.mean.shape
+        torch.Size([2, 3, 64, 48])
+        >>> network.mean_only()(torch.rand(2, 1, 64, 48)).mean.shape  # less work
+        torch.Size([2, 3, 64, 48])
     """
 
     def __init__(self, config: Config) -> None:

@@ -129,6 +129,12 @@ def adapt(
     neighbourhood of patch x patch. `noise` returns the noise variances of a picture (3, h, w), if they are known;
     else they are estimated from the mosaic. `watch` is called with the network at every checkpoint; with `whole`
     all steps are made for it, needed or not, while the result stays the same.
+
+    Examples:
+        >>> import debayes, torch
+        >>> mosaic = torch.rand(1, 64, 64)
+        >>> adapted = debayes.adapt(debayes.load("wild-s"), mosaic, "GBRG", steps=0)  # 30 take longer
+        >>> posterior = debayes.restore(adapted.network, mosaic, "GBRG")
     """
     aligned = _aligned(_check(network, mosaic, steps=steps, side=side, batch=batch, patch=patch), pattern, network)
     if min(aligned.shape[1:]) < SMALLEST:

@@ -85,6 +85,14 @@ def train(
     `resume` it continues from the last save, bit for bit on a CPU if its length is given in steps. CUDA trains in
     bfloat16 and compiled, other devices in float32 unless the recipe says otherwise. When `stop` returns true, the
     run is saved and ends. Call this in every process of `distributed.join`; the main process writes and reports.
+
+    Examples:
+        It takes as long as the recipe says:
+
+        >>> import debayes
+        >>> from pathlib import Path
+        >>> recipe = debayes.read_recipe(Path("recipes/wild-s.toml"), ["optimizer.minutes=5"])
+        >>> weights = debayes.train(recipe, Path("runs/mine"), root=Path("DATA"))  # doctest: +SKIP
     """
     processes = processes or Processes()
     device, plan = processes.device, recipe.optimizer
