@@ -1,5 +1,7 @@
 """The public names: these, imported when first used."""
 
+import re
+import rlcompleter
 import subprocess
 import sys
 
@@ -33,7 +35,29 @@ def test_public_names() -> None:
         "restore_tiles",
         "train",
     ]
-    assert set(debayes.__all__) <= set(dir(debayes))
+
+
+def test_shells_complete_them() -> None:
+    """`debayes.` and the Tab key list every public name, and no other of the package."""
+    completer = rlcompleter.Completer({"debayes": debayes})
+    found = {name.removeprefix("debayes.").rstrip("()") for name in completer.attr_matches("debayes.")}
+    assert {name for name in found if not name.startswith("_")} == set(debayes.__all__)
+
+
+def test_help_fits_a_screen() -> None:
+    """It names everything public, and loads no torch."""
+    code = "import debayes, pydoc, sys\nprint(pydoc.render_doc(debayes))\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) < 60
+    assert set(debayes.__all__) <= set(re.findall(r"\w+", done.stdout))
+
+
+def test_names_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a test of another program does."""
+    with monkeypatch.context() as patch:
+        patch.setattr(debayes, "load", None)
+        assert debayes.load is None
+    assert callable(debayes.load)
 
 
 @pytest.mark.parametrize("name", debayes.__all__)

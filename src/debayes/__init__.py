@@ -1,17 +1,24 @@
 """debayes: noisy camera mosaics to clean colour images, with a Bayesian posterior for every pixel.
 
->>> import debayes
->>> developed = debayes.develop(debayes.load("raw-s"), debayes.read("photo.NEF"))   # doctest: +SKIP
->>> developed.picture, developed.noise, developed.doubt, developed.render()         # doctest: +SKIP
+    load, Network, Config                           networks: shipped ones, your own
+    prepare                                         a network made fast
+    read, Raw                                       camera raws, from files and arrays
+    develop, Developed, develop_file                raws developed in memory, and from file to file
+    restore, restore_image, restore_tiles, adapt    mosaics to posteriors
+    NormalInverseGamma                              a posterior: image, noise, doubt, intervals
+    mosaic, Pattern                                 colour filter arrays
+    evaluate                                        scores on pictures
+    train, Recipe, read_recipe                      training
+    DebayesError                                    what a user can put right
 
->>> network = debayes.load("wild-s")                            # doctest: +SKIP
->>> posterior = debayes.restore(network, mosaic, "RGGB")        # doctest: +SKIP
->>> posterior.mean, posterior.noise_variance.sqrt(), posterior.interval(0.9)   # doctest: +SKIP
+help(debayes.restore) explains one of them, with an example.
 
 The public names are imported when they are first used: importing the package loads neither torch nor NumPy.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,11 +74,27 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'debayes' has no attribute {name!r}")
-    return getattr(import_module(f"debayes.{_HOME[name]}"), name)
+class _Lazy:
+    """A public name: its module is imported when the name is used."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, package: object, kind: type) -> Any:
+        return self if package is None else getattr(import_module(f"debayes.{_HOME[self.name]}"), self.name)
 
 
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+class _Package(ModuleType):
+    """The package, with the public names as attributes of its class.
+
+    There shells find them to complete them. `help(debayes)` explains whole whatever `dir(debayes)` lists, which
+    would be two thousand lines.
+    """
+
+    def __dir__(self) -> list[str]:
+        return ["__all__", "__version__"]
+
+
+for _name in _HOME:
+    setattr(_Package, _name, _Lazy(_name))
+sys.modules[__name__].__class__ = _Package

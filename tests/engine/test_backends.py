@@ -128,3 +128,11 @@ def test_the_self_test_finds_any_wrong_map(part: int, what: str) -> None:
     fault = selftest.check(Engine("eager", network, run))
     assert fault is not None and fault.startswith(f"its {what} is ")
     assert selftest.check(Engine("eager", network, backends.eager(network))) is None
+
+
+def test_an_engine_prints_as_one_line() -> None:
+    """Its name, its network and its device."""
+    found = prepared(debayes.load("wild-s"), "eager")
+    assert repr(found) == "Engine('eager', unet of 0.55 million weights, on cpu)"
+    found = prepared(debayes.load("wild-s").mean_only(), "eager")
+    assert "image only" in str(found)

@@ -1,6 +1,5 @@
 """Camera raws: what is read of them and of their tags (raw_tags), what is assumed, and what is rejected."""
 
-import doctest
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -296,8 +295,3 @@ def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
             assert str(error)
         else:
             assert bool(shot.mosaic.isfinite().all()) and shot.pattern in ("RGGB", "BGGR", "GRBG", "GBRG")
-
-
-def test_doctests() -> None:
-    """The examples of the docstrings are true."""
-    assert doctest.testmod(raw) == doctest.TestResults(failed=0, attempted=2)

@@ -46,7 +46,7 @@ def fold(index: int, size: int) -> int:
 
 def test_doctests() -> None:
     """The examples of the docstrings are true."""
-    assert doctest.testmod(cfa) == doctest.TestResults(failed=0, attempted=5)
+    assert doctest.testmod(cfa) == doctest.TestResults(failed=0, attempted=9)
 
 
 @given(patterns, sizes, sizes)

@@ -4,6 +4,9 @@ Tests `config`, `blocks`, `heads`, `unet` and `paper_net` too.
 """
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -286,3 +289,32 @@ def test_mosaics_of_another_type() -> None:
     ):
         network(mosaic)
     assert network(mosaic.half()).mean.isfinite().all()
+
+
+EXPORT = """
+import sys, torch
+from debayes.network import weights
+network = weights.load("wild-s")
+network = network.mean_only() if sys.argv[1] == "image" else network
+sides = {axis: network.config.stride * torch.export.Dim(name) for axis, name in ((2, "height"), (3, "width"))}
+shapes = ({0: torch.export.Dim("batch"), **sides},)
+program = torch.export.export(network, (torch.rand(2, 1, 16, 24),), dynamic_shapes=shapes)
+torch.export.save(program, sys.argv[2])
+exported = torch.export.load(sys.argv[2]).module()
+mosaic = torch.rand(3, 1, 24, 16, generator=torch.Generator().manual_seed(0))
+expected, found = network(mosaic), exported(mosaic)
+assert type(found) is type(expected)
+for name, values in expected.numpy().items():
+    torch.testing.assert_close(getattr(found, name), torch.from_numpy(values), rtol=1e-4, atol=1e-5)
+"""
+
+
+@pytest.mark.parametrize("what", ["image", "posterior"])
+def test_export(what: str, tmp_path: Path) -> None:
+    """`torch.export` takes a network, for batches of any size, and its file returns what the network returns.
+
+    In a program of its own, as the type checks of the tests would check the symbols that stand for sizes.
+    """
+    command = [sys.executable, "-c", EXPORT, what, tmp_path / "network.pt2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

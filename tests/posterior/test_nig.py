@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sampling import draw
 from scipy import stats
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from debayes.posterior.nig import NormalInverseGamma, check_level, merge
+from debayes.posterior.nig import MeanOnly, NormalInverseGamma, check_level, merge, whole
 from debayes.system.errors import DebayesError
 
 laws = settings(deadline=None, max_examples=100, derandomize=True)
@@ -247,3 +248,41 @@ def test_merging_different_posteriors_widens() -> None:
     merged = merge([left, right])
     assert float(merged.mean_variance) == pytest.approx(float(left.mean_variance) + 0.25)
     assert float(merged.concentration) == pytest.approx(20)
+
+
+def test_methods_of_tensors() -> None:
+    """A posterior is indexed, moved, converted and detached as a tensor is, all four maps alike."""
+    q = NormalInverseGamma(*(torch.rand(2, 3, 4, 5, requires_grad=True) + i for i in range(4)))
+    part = q[1, ..., 1:3]
+    assert part.loc.shape == (3, 4, 2) and torch.equal(part.rate, q.rate[1, ..., 1:3])
+    assert torch.equal(q[q.loc > 0.5].count, q.count[q.loc > 0.5])
+    assert q.to(torch.float64).concentration.dtype == torch.float64
+    assert q.detach().cpu().rate.requires_grad is False
+    arrays = q.numpy()
+    assert list(arrays) == ["loc", "count", "concentration", "rate"]
+    np.testing.assert_array_equal(arrays["rate"], q.rate.detach())
+    image = MeanOnly(q.loc)
+    assert isinstance(image[0], MeanOnly) and list(image.numpy()) == ["loc"]
+
+
+def test_posteriors_are_pytrees() -> None:
+    """PyTorch takes them apart into their tensors, and puts together what it made of these."""
+    q = build(*CASES[0], 2)
+    for posterior, count in ((q, 4), (MeanOnly(q.loc), 1)):
+        leaves, spec = pytree.tree_flatten(posterior)
+        assert len(leaves) == count
+        back = pytree.tree_unflatten(leaves, spec)
+        assert type(back) is type(posterior) and back.loc is posterior.loc
+        doubled = pytree.tree_map(lambda t: 2 * t, [posterior])[0]
+        assert torch.equal(doubled.loc, 2 * posterior.loc)
+    names = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(q)[0]]
+    assert names == [".loc", ".count", ".concentration", ".rate"]
+    assert pytree.tree_map(type, q).loc is torch.Tensor  # other things than tensors are put into the fields
+
+
+def test_whole_rejects_an_image_alone() -> None:
+    """It returns a posterior as it is."""
+    q = build(*CASES[0], 2)
+    assert whole(q) is q
+    with pytest.raises(DebayesError, match="the image alone"):
+        whole(MeanOnly(q.loc))

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from debayes.cli import models, pictures, research
+from debayes.cli.doctor import doctor
 from debayes.cli.options import Debug, Verbose, common_options
 from debayes.system import errors, log, malloc
 
@@ -88,6 +89,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
     (PICTURES, models.info, _Command),
     (PICTURES, pictures.simulate, _Command),
     (PICTURES, pictures.demo, _Command),
+    (PICTURES, doctor, _Command),
     (MODELS, models.export, _Command),
     (MODELS, models.bench, _Lists),
     (MODELS, models.calibrate, _Command),

@@ -131,7 +131,16 @@ def develop_file(
     *,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG; what was done comes back."""
+    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG; what was done comes back.
+
+    Examples:
+        >>> import debayes
+        >>> from debayes.darkroom.file import Settings
+        >>> network = debayes.load("raw-s")
+        >>> done = debayes.develop_file(network, "photo.dng", "photo-debayes.dng", Settings(strength=0.7))
+        >>> done["written"]
+        ['photo-debayes.dng']
+    """
     steps = process(network, Path(source), Path(target), settings, progress=progress)
     while True:
         try:

@@ -36,7 +36,15 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Developed:
-    """A developed raw: linear camera colours before white balance, 0 = black and 1 = white."""
+    """A developed raw: linear camera colours before white balance, 0 = black and 1 = white.
+
+    Examples:
+        >>> import debayes
+        >>> developed = debayes.develop(debayes.load("raw-s"), debayes.read("photo.dng"))
+        >>> developed.picture.shape, developed.noise.shape, developed.doubt.shape
+        (torch.Size([3, 48, 64]), torch.Size([3, 48, 64]), torch.Size([3, 48, 64]))
+        >>> shown = developed.render(exposure=0.5, space="p3")  # in [0, 1]
+    """
 
     raw: Raw
     profile: Profile
@@ -93,6 +101,13 @@ def develop(
 
     With a `level`, such as 0.9, error bars are given too: the intervals that hold the true values with that
     probability, in 24 bytes a pixel more.
+
+    Examples:
+        >>> import debayes
+        >>> developed = debayes.develop(debayes.load("raw-s"), debayes.read("photo.dng"), level=0.9)
+        >>> low, high = developed.interval
+        >>> bool((low <= high).all())
+        True
     """
     arrays.check_develop(network, raw)
     if level is not None:

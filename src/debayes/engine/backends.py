@@ -39,6 +39,11 @@ class Engine:
     threads: int | None = None
     """What `prepare` was given."""
 
+    def __repr__(self) -> str:
+        weights = f"{self.network.parameter_count / 1e6:.2f} million weights"
+        outputs = "" if self.has_posterior else ", image only"
+        return f"Engine({self.name!r}, {self.config.architecture} of {weights}{outputs}, on {self.device})"
+
     @property
     def config(self) -> Config:
         """The shape of the network."""

@@ -81,6 +81,13 @@ def prepare(
 
     `threads` is for engines with threads of their own: winograd, ncnn, onnxruntime and openvino. By default they
     have as many as PyTorch, whose threads are set for the whole process by `torch.set_num_threads`.
+
+    Examples:
+        >>> import debayes, torch
+        >>> network = debayes.load("wild-s")
+        >>> debayes.prepare(network, "eager")  # without a name: the fastest here
+        Engine('eager', unet of 0.55 million weights, on cpu)
+        >>> posterior = debayes.restore(debayes.prepare(network), torch.rand(1, 64, 64))
     """
     if image:
         network = network.mean_only()
@@ -101,15 +108,20 @@ def prepare(
 
 def rank(network: Network, megapixels: float) -> list[str]:
     """The engines that can run here, the fastest first, by the measured speeds."""
+    seconds = estimate(network, megapixels)
+    log.debug("estimated seconds: %s", seconds)
+    return sorted(seconds, key=seconds.__getitem__)
+
+
+def estimate(network: Network, megapixels: float) -> dict[str, float]:
+    """The seconds that so many megapixels take with each engine that can run here, by the measured speeds."""
     narrow = network.config.architecture == "paper"  # its layers have as few channels as those of wild-s
     size = "small" if narrow or network.kmac_per_pixel < LARGE else "large"
-    seconds = {
+    return {
         name: speed.seconds(megapixels)
         for name, speed in measured_speeds().get((kind_of(network.device), size), {}).items()
         if available(name, network.device)
     }
-    log.debug("estimated seconds: %s", seconds)
-    return sorted(seconds, key=seconds.__getitem__)
 
 
 def kind_of(device: torch.device) -> str:
@@ -121,16 +133,16 @@ def kind_of(device: torch.device) -> str:
 
 def available(name: str, device: torch.device) -> bool:
     """Whether an engine can run on a device with what is installed."""
-    return _obstacle(name, device) is None
+    return obstacle(name, device) is None
 
 
 def _check_installed(name: str, device: torch.device) -> None:
-    obstacle = _obstacle(name, device)
-    if obstacle is not None:
-        raise DebayesError(obstacle)
+    found = obstacle(name, device)
+    if found is not None:
+        raise DebayesError(found)
 
 
-def _obstacle(name: str, device: torch.device) -> str | None:
+def obstacle(name: str, device: torch.device) -> str | None:
     """Why an engine cannot run on a device, and what to do about it; nothing if it can."""
     if name not in NEEDS:
         return f"there is no engine {name!r}: choose one of {', '.join(NAMES)}"
@@ -150,11 +162,11 @@ def _obstacle(name: str, device: torch.device) -> str | None:
 def _has_half(device: torch.device) -> bool:
     """Whether a device computes faster in half precision: GPUs do, and newer CPUs with bfloat16 units."""
     if device.type == "cpu":
-        return kind_of(device) == "AVX512" and _has_bfloat16_units()
+        return kind_of(device) == "AVX512" and has_bfloat16_units()
     return device.type == "cuda"
 
 
-def _has_bfloat16_units() -> bool:
+def has_bfloat16_units() -> bool:
     """Whether the processor multiplies bfloat16 numbers in hardware."""
     if hasattr(torch.cpu, "get_capabilities"):
         units = torch.cpu.get_capabilities()

@@ -152,6 +152,12 @@ def available() -> bool:
     return _find() is not None
 
 
+def compiled() -> list[str]:
+    """The kinds of vector units that there is a library for."""
+    libraries = Path(__file__).parent.glob("winograd-*.so")
+    return sorted(path.stem.removeprefix("winograd-") for path in libraries)
+
+
 def _find() -> Path | None:
     """The library for this processor's vector units, or the one for every processor of the platform."""
     names = (torch.backends.cpu.get_cpu_capability(), "DEFAULT")

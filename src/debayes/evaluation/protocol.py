@@ -65,6 +65,14 @@ def evaluate(
     Pictures are files, NumPy arrays (h, w, 3) of integers or of floats between 0 and 1, or tensors (3, h, w)
     between 0 and 1. The method is a network, which is not given the noise level, or a baseline, which is given it
     and has no uncertainty.
+
+    Examples:
+        >>> import debayes
+        >>> from pathlib import Path
+        >>> for score in debayes.evaluate(debayes.load("wild-s"), [Path("photo.png")], [5, 10]):
+        ...     print(f"sigma {score.sigma:g}: {score.psnr > 30}")
+        sigma 5: True
+        sigma 10: True
     """
     _check_arguments(method, pictures)
     for sigma in sigmas:

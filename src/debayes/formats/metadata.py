@@ -96,6 +96,18 @@ def copy_by_exiftool(source: Path, target: Path, raw: Raw) -> bool:
         return False
 
 
+def exiftool_version() -> str | None:
+    """The version of exiftool; none if it is not installed, or does not run."""
+    program = shutil.which("exiftool")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run([program, "-ver"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def has_more(raw: Raw) -> bool:
     """Whether exiftool is installed and the raw may have metadata that only it can copy.
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from debayes.formats import ifd, raw_tags
 from debayes.imaging import cfa, color
 from debayes.imaging.cfa import Pattern
-from debayes.imaging.noise_profile import Profile, dark_variance
+from debayes.imaging.noise_profile import Profile
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
 
@@ -31,16 +31,20 @@ ENDINGS = (
     *(".sr2", ".srf", ".srw", ".x3f"),
 )
 
-# The fewest masked photosites whose variance is taken for the noise without light.
-_FEWEST_MASKED = 1000
-
 # The sensor saturates at its highest count if that many photosites have it, and one in so many.
 _FEWEST_SATURATED, _ONE_SATURATED_IN = 64, 20_000
 
 
 @dataclass(frozen=True)
 class Raw:
-    """One shot of a camera."""
+    """One shot of a camera.
+
+    Examples:
+        >>> import debayes
+        >>> raw = debayes.Raw.from_array([[544, 304], [304, 64]] * 2, "RGGB", black=64, white=1024)
+        >>> raw.size, raw.mosaic[0, 0].tolist(), raw.assumed[0]
+        ((4, 2), [0.5, 0.25], 'white balance (none is stored): grey on average')
+    """
 
     mosaic: Float[Tensor, "1 h w"]
     """The visible photosites: 0 = black, 1 = white; noise goes below black, and nothing is clipped there."""
@@ -103,9 +107,13 @@ class Raw:
         camera colours (DNG's ColorMatrix), `profile` the noise on the scale where white is 1. What is not given is
         assumed, which `assumed` records, or estimated when the raw is developed (the profile).
 
-        >>> raw = Raw.from_array(np.full((4, 6), 544), "GBRG", black=64, white=1024, white_balance=(2, 1, 1.5))
-        >>> raw.size, float(raw.mosaic[0, 0, 0]), raw.gains
-        ((4, 6), 0.5, (2.0, 1.0, 1.5))
+        Examples:
+            >>> import numpy
+            >>> from debayes import Raw
+            >>> counts = numpy.full((4, 6), 544)
+            >>> raw = Raw.from_array(counts, "GBRG", black=64, white=1024, white_balance=(2, 1, 1.5))
+            >>> raw.size, float(raw.mosaic[0, 0, 0]), raw.gains
+            ((4, 6), 0.5, (2.0, 1.0, 1.5))
         """
         checked = Pattern.of(pattern)
         counts = _check_counts(mosaic, checked)
@@ -146,6 +154,12 @@ def read(
     """A camera raw from a path or from its bytes; `black`, `white` and `pattern` replace what the file says.
 
     Every raw with a Bayer pattern that LibRaw decodes is read; other files raise a DebayesError.
+
+    Examples:
+        >>> import debayes
+        >>> raw = debayes.read("photo.dng")
+        >>> raw.pattern.name, raw.size, [round(gain, 3) for gain in raw.gains]
+        ('GRBG', (48, 64), [2.0, 1.0, 1.6])
     """
     name, data = _load(source)
     block = ifd.find(data)
@@ -179,10 +193,10 @@ def read(
             levels={"black": [int(b) for b in by_color], "white": int(shot.white_level)},
             saturation=_saturation(shot.raw_image_visible, mosaic),
             profile=raw_tags.noise_profile(block),
-            floor=_floor(shot, block, top - (by_color[0] if black is None else black)),
+            floor=raw_tags.floor(shot, block, top - (by_color[0] if black is None else black)),
             orientation=raw_tags.orientation(shot, block),
             exposure=raw_tags.exposure(block),
-            crop=_crop(shot),
+            crop=raw_tags.crop(shot),
             assumed=tuple(assumed),
             block=block,
             **raw_tags.facts(shot, block),
@@ -373,27 +387,3 @@ def _color_matrix(name: str, stored: NDArray[Any] | None, assumed: list[str]) ->
     if stored.shape != (3, 3) or not np.isfinite(stored).all() or np.linalg.cond(stored) > 1e4:
         raise DebayesError(f"{name}: its colour matrix is zero or singular, so its colours cannot be known")
     return torch.from_numpy(stored).float()
-
-
-def _floor(shot: Any, block: ifd.Block | None, scale: float) -> float | None:
-    """The noise variance of the masked areas, unless they are clipped at black; 1 is `scale` counts."""
-    variances, weights = [], []
-    for top, left, bottom, right in raw_tags.masked_areas(block):
-        area = shot.raw_image[top:bottom, left:right].astype(np.float32)
-        is_clipped = bool((area == area.min(initial=np.inf)).mean() >= 0.2) if area.size else True
-        if area.shape[1] >= 4 and area.size >= _FEWEST_MASKED // 4 and not is_clipped:
-            variances.append(dark_variance(torch.from_numpy(area)))
-            weights.append(area.size)
-    if sum(weights) < _FEWEST_MASKED:
-        return None
-    return float(np.average(variances, weights=weights)) / scale**2
-
-
-def _crop(shot: Any) -> tuple[int, int, int, int] | None:
-    """Top, left, height and width of what the maker wants shown, if it is a part of the visible area."""
-    sizes = shot.sizes
-    top, left = sizes.crop_top_margin - sizes.top_margin, sizes.crop_left_margin - sizes.left_margin
-    height, width = sizes.crop_height, sizes.crop_width
-    inside = min(top, left) >= 0 and top + height <= sizes.height and left + width <= sizes.width
-    whole = (height, width) == (sizes.height, sizes.width)
-    return (top, left, height, width) if inside and min(height, width) > 0 and not whole else None

@@ -7,10 +7,11 @@ knows (`shot`) where the tags may not say it.
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from debayes.formats import ifd
-from debayes.imaging.noise_profile import Profile
+from debayes.imaging.noise_profile import Profile, dark_variance
 
 # Tags of TIFF, EXIF and DNG.
 _CHANGED, _ORIENTATION, _MAKE, _MODEL = 306, 274, 271, 272
@@ -23,6 +24,9 @@ _D65 = 21
 
 # LibRaw's numbers of rotations, as EXIF numbers them.
 _ROTATIONS = {0: 1, 3: 3, 5: 8, 6: 6}
+
+# The fewest masked photosites whose variance is taken for the noise without light.
+_FEWEST_MASKED = 1000
 
 Block = ifd.Block | None
 
@@ -116,6 +120,30 @@ def facts(shot: Any, block: Block) -> dict[str, Any]:
         "focal_length": number(_FOCAL_LENGTH, other.focal_length),
         "date": date,
     }
+
+
+def floor(shot: Any, block: Block, scale: float) -> float | None:
+    """The noise variance of the masked areas, unless they are clipped at black; 1 is `scale` counts."""
+    variances, weights = [], []
+    for top, left, bottom, right in masked_areas(block):
+        area = shot.raw_image[top:bottom, left:right].astype(np.float32)
+        is_clipped = bool((area == area.min(initial=np.inf)).mean() >= 0.2) if area.size else True
+        if area.shape[1] >= 4 and area.size >= _FEWEST_MASKED // 4 and not is_clipped:
+            variances.append(dark_variance(torch.from_numpy(area)))
+            weights.append(area.size)
+    if sum(weights) < _FEWEST_MASKED:
+        return None
+    return float(np.average(variances, weights=weights)) / scale**2
+
+
+def crop(shot: Any) -> tuple[int, int, int, int] | None:
+    """Top, left, height and width of what the maker wants shown, if it is a part of the visible area."""
+    sizes = shot.sizes
+    top, left = sizes.crop_top_margin - sizes.top_margin, sizes.crop_left_margin - sizes.left_margin
+    height, width = sizes.crop_height, sizes.crop_width
+    inside = min(top, left) >= 0 and top + height <= sizes.height and left + width <= sizes.width
+    whole = (height, width) == (sizes.height, sizes.width)
+    return (top, left, height, width) if inside and min(height, width) > 0 and not whole else None
 
 
 def _numbers(block: Block, tag: int) -> tuple[float, ...]:

@@ -36,8 +36,10 @@ class Pattern(str):
 
     It is the string of its letters too, so it compares with text and can be written to JSON.
 
-    >>> Pattern.of("rggb") == "RGGB", Pattern.of("quad+2+0").letters, Pattern.of("xtrans").period
-    (True, 'GGBBGGBBRRGGRRGG', 6)
+    Examples:
+        >>> from debayes import Pattern
+        >>> Pattern.of("rggb") == "RGGB", Pattern.of("quad+2+0").letters, Pattern.of("xtrans").period
+        (True, 'GGBBGGBBRRGGRRGG', 6)
     """
 
     letters: str
@@ -68,6 +70,7 @@ class Pattern(str):
     def name(self) -> str:
         """The letters of a Bayer pattern, else a known name with its shift, else the letters.
 
+        >>> from debayes.imaging.cfa import RGGB, XTRANS, Pattern
         >>> Pattern.of(XTRANS.letters).name, Pattern.of("Quad+1+3").name, RGGB.name
         ('xtrans', 'quad+1+3', 'RGGB')
         """
@@ -150,7 +153,14 @@ def masks(pattern: str | Pattern, height: int, width: int) -> Bool[Tensor, "3 {h
 
 
 def mosaic(image: Float[Tensor, "*batch 3 h w"], pattern: str | Pattern = "RGGB") -> Float[Tensor, "*batch 1 h w"]:
-    """What a sensor with this pattern keeps of an image: the operator A of the paper's eq. (1)."""
+    """What a sensor with this pattern keeps of an image: the operator A of the paper's eq. (1).
+
+    Examples:
+        >>> import debayes, torch
+        >>> debayes.mosaic(torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1).expand(3, 2, 4), "RGGB")
+        tensor([[[1., 2., 1., 2.],
+                 [2., 3., 2., 3.]]])
+    """
     mask = masks(pattern, *image.shape[-2:]).to(image.device)
     return torch.where(mask, image, 0).sum(-3, keepdim=True)
 

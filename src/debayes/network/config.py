@@ -24,7 +24,14 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a network."""
+    """The shape of a network.
+
+    Examples:
+        >>> import debayes
+        >>> config = debayes.Config(widths=(8, 16), blocks=1, bottom_blocks=1)
+        >>> config.stride, config.receptive_radius
+        (4, 25)
+    """
 
     architecture: str = "unet"
     """"unet": residual U-Net, the debayes family. "paper": grouped residual dense blocks, the paper's own."""

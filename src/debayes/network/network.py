@@ -7,6 +7,7 @@ and no pooling over the picture, so a pixel depends on its `receptive_radius` an
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -27,6 +28,15 @@ class Network(nn.Module):
 
     The mosaic has 0 = black and 1 = white; its sides are multiples of ``config.stride``. `restoration.restore`
     takes care of other patterns, sizes and large pictures.
+
+    Examples:
+        >>> import debayes, torch
+        >>> network = debayes.load("wild-s")
+        >>> posterior = network(torch.rand(2, 1, 64, 48))  # sides are multiples of network.config.stride
+        >>> posterior.mean.shape
+        torch.Size([2, 3, 64, 48])
+        >>> network.mean_only()(torch.rand(2, 1, 64, 48)).mean.shape  # less work
+        torch.Size([2, 3, 64, 48])
     """
 
     def __init__(self, config: Config) -> None:
@@ -35,6 +45,10 @@ class Network(nn.Module):
         self.domain: str | None = None
         """What it was trained on, "srgb" values or camera "raw"s; nothing if that is not known."""
         self.body: UNet | PaperNet = UNet(config) if config.architecture == "unet" else PaperNet(config)
+
+    if TYPE_CHECKING:  # nn.Module's call is of type Any
+
+        def __call__(self, mosaic: Tensor) -> Posterior: ...
 
     def forward(self, mosaic: Tensor) -> Posterior:
         """The posterior of RGGB mosaics (b, 1, h, w)."""
@@ -60,8 +74,7 @@ class Network(nn.Module):
 
     def forward_crop(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> Posterior:
         """The posterior of some rows and columns."""
-        posterior: Posterior = self(mosaic)
-        return posterior.map(lambda t: t[..., rows, columns])
+        return self(mosaic)[..., rows, columns]
 
     def bands(self, mosaic: Float[Tensor, "b 1 h w"], rows: slice, columns: slice) -> tuple[Posterior]:
         """`forward_crop` as a single band of rows; an `engine.Engine` may give several."""

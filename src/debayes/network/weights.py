@@ -81,6 +81,12 @@ def load(model: str | Path, *, device: str | torch.device = "cpu", calibrated: b
 
     `device` is one of PyTorch's, or "auto" for a GPU if there is one. With `calibrated=False` the weights that
     `calibration` fitted for the doubt map are reset to those of an untrained network.
+
+    Examples:
+        >>> import debayes
+        >>> network = debayes.load("wild-s", device="auto")
+        >>> network.domain, round(network.parameter_count / 1e6, 2)
+        ('srgb', 0.55)
     """
     return read(model).network(device=device, calibrated=calibrated)
 

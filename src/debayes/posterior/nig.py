@@ -7,15 +7,19 @@ The class name is written out because statisticians use "NIG" for the normal-inv
 field names are those of torch.distributions; the paper writes (y, lambda, alpha, beta), SciPy (mu, lmbda, a, b).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from math import log, pi, tau
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import StudentT
+from torch.utils import _pytree as pytree
 
 from debayes.system.errors import DebayesError
 
@@ -27,9 +31,57 @@ def check_level(level: float) -> float:
     return level
 
 
+T = TypeVar("T", bound="_Tensors")
+
+
 @dataclass(frozen=True)
-class NormalInverseGamma:
-    """Four tensors of the same shape: one distribution per element. The unit of z and sigma is that of `loc`."""
+class _Tensors:
+    """A dataclass of tensors of one shape, with the methods of a tensor that apply to each of them."""
+
+    def map(self: T, function: Callable[[Tensor], Tensor]) -> T:
+        """The same with a function applied to each of the tensors: a flip, for example."""
+        return type(self)(*(function(getattr(self, field.name)) for field in fields(self)))
+
+    def __getitem__(self: T, index: Any) -> T:
+        """A part of each tensor, by any index that a tensor takes: `posterior[..., 10:20, :]`."""
+        return self.map(lambda t: t[index])
+
+    def to(self: T, *args: Any, **kwargs: Any) -> T:
+        """On another device or of another type: the arguments are those of `torch.Tensor.to`."""
+        return self.map(lambda t: t.to(*args, **kwargs))
+
+    def cpu(self: T) -> T:
+        """In the memory of the CPU."""
+        return self.map(Tensor.cpu)
+
+    def detach(self: T) -> T:
+        """Without the graph of gradients."""
+        return self.map(Tensor.detach)
+
+    def numpy(self) -> dict[str, NDArray[Any]]:
+        """NumPy arrays by name, on the CPU and without gradients: `numpy.savez(file, **posterior.numpy())`."""
+        return {field.name: getattr(self, field.name).numpy(force=True) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class NormalInverseGamma(_Tensors):
+    """Four tensors of the same shape: one distribution per element. The unit of z and sigma is that of `loc`.
+
+    It can be indexed and moved as a tensor can, and is a pytree: `torch.export` takes networks that return it.
+
+    Examples:
+        >>> import debayes, torch
+        >>> one = torch.ones(3, 8, 8)
+        >>> posterior = debayes.NormalInverseGamma(loc=one / 2, count=4 * one, concentration=3 * one, rate=2 * one)
+        >>> pixel = posterior[0, 0, 0]
+        >>> pixel.mean, pixel.noise_variance, pixel.mean_variance
+        (tensor(0.5000), tensor(1.), tensor(0.2500))
+        >>> low, high = pixel.interval(0.9)
+        >>> float(pixel.predictive().df)  # degrees of freedom of Student's t
+        6.0
+        >>> posterior.to(torch.float64).numpy()["loc"].dtype
+        dtype('float64')
+    """
 
     loc: Float[Tensor, "*shape"]
     """The mean of z: the restored image. The paper's y-hat."""
@@ -56,12 +108,6 @@ class NormalInverseGamma:
     def mean_variance(self) -> Float[Tensor, "*shape"]:
         """Var[z] = E[sigma²] / count: the square of the doubt map."""
         return self.noise_variance / self.count
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "NormalInverseGamma":
-        """Apply a function to each of the four tensors: a crop, a flip, a move to another device."""
-        return NormalInverseGamma(
-            function(self.loc), function(self.count), function(self.concentration), function(self.rate)
-        )
 
     def log_prob(self, z: Float[Tensor, "..."], variance: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The joint log density of z and sigma² = variance."""
@@ -140,7 +186,7 @@ class NormalInverseGamma:
 
 
 @dataclass(frozen=True)
-class MeanOnly:
+class MeanOnly(_Tensors):
     """The mean of a posterior whose other parameters were not computed, as `Network.mean_only` gives it."""
 
     loc: Float[Tensor, "*shape"]
@@ -151,13 +197,43 @@ class MeanOnly:
         """The image, under the name that a whole posterior has for it."""
         return self.loc
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "MeanOnly":
-        """The same with a function applied to the image."""
-        return MeanOnly(function(self.loc))
-
 
 # What a network may give for a mosaic.
 Posterior = NormalInverseGamma | MeanOnly
+
+
+def whole(posterior: Posterior) -> NormalInverseGamma:
+    """The posterior itself, if it is not the image alone; otherwise raise."""
+    if not isinstance(posterior, NormalInverseGamma):
+        raise DebayesError("this network gives the image alone: use the one that `mean_only` was called on")
+    return posterior
+
+
+def _flatten(posterior: _Tensors) -> tuple[list[Any], None]:
+    return [getattr(posterior, field.name) for field in fields(posterior)], None
+
+
+def _flatten_with_names(posterior: _Tensors) -> tuple[list[tuple[Any, Any]], None]:
+    named = [(pytree.GetAttrKey(field.name), getattr(posterior, field.name)) for field in fields(posterior)]
+    return named, None
+
+
+def _unflatten(kind: type[_Tensors], values: Iterable[Any], _: None) -> _Tensors:
+    """Without a call of `__init__`: PyTorch puts other things than tensors into the fields for a while."""
+    made = object.__new__(kind)
+    for field, value in zip(fields(kind), values, strict=True):
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+for _kind in (NormalInverseGamma, MeanOnly):
+    pytree.register_pytree_node(
+        _kind,
+        _flatten,
+        partial(_unflatten, _kind),
+        serialized_type_name=f"debayes.{_kind.__name__}",
+        flatten_with_keys_fn=_flatten_with_names,
+    )
 
 
 def merge(posteriors: Sequence[NormalInverseGamma]) -> NormalInverseGamma:

@@ -12,7 +12,7 @@ from debayes.imaging import cfa, noise
 from debayes.network.config import Config
 from debayes.network.network import Network
 from debayes.posterior import variational
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import NormalInverseGamma, whole
 from debayes.reproduction.context import Context, seeded
 from debayes.reproduction.figures import Curve, Gallery, Panel, Plot
 from debayes.reproduction.pages import Page, Table
@@ -244,7 +244,7 @@ def _fit_picture(
     prior = NormalInverseGamma(observed, 100 * ones, alpha * ones, alpha * sigma**2 * ones)
     curve = []
     for step in range(steps + 1):
-        q: NormalInverseGamma = network(random_input)
+        q = whole(network(random_input))
         # The network adds its output to its interpolated input, which is noise here: replace that by grey.
         q = NormalInverseGamma(q.loc - base + 0.5, q.count, q.concentration, q.rate)
         if step % max(1, steps // 50) == 0:

@@ -30,7 +30,7 @@ from torch import Tensor
 from debayes.imaging import cfa, noise_profile
 from debayes.network.network import Network
 from debayes.posterior import variational
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import NormalInverseGamma, whole
 from debayes.restoration import arrays
 from debayes.restoration.arrays import MosaicLike
 from debayes.restoration.tiling import restore
@@ -129,6 +129,12 @@ def adapt(
     neighbourhood of patch x patch. `noise` returns the noise variances of a picture (3, h, w), if they are known;
     else they are estimated from the mosaic. `watch` is called with the network at every checkpoint; with `whole`
     all steps are made for it, needed or not, while the result stays the same.
+
+    Examples:
+        >>> import debayes, torch
+        >>> mosaic = torch.rand(1, 64, 64)
+        >>> adapted = debayes.adapt(debayes.load("wild-s"), mosaic, "GBRG", steps=0)  # 30 take longer
+        >>> posterior = debayes.restore(adapted.network, mosaic, "GBRG")
     """
     aligned = _aligned(_check(network, mosaic, steps=steps, side=side, batch=batch, patch=patch), pattern, network)
     if min(aligned.shape[1:]) < SMALLEST:
@@ -276,10 +282,10 @@ def stein_risk(
     `probe` is standard normal; the noise has this variance and is independent from photosite to photosite.
     """
     step = probe * variance.sqrt()
-    both: NormalInverseGamma = network(torch.cat((mosaics, mosaics + PROBE * step)))
+    both = whole(network(torch.cat((mosaics, mosaics + PROBE * step))))
     here, there = cfa.mosaic(both.loc).chunk(2)
     slope = step * (there - here) / PROBE
-    return (mosaics - here).square() - variance + 2 * slope, both.map(lambda t: t[: len(mosaics)])
+    return (mosaics - here).square() - variance + 2 * slope, both[: len(mosaics)]
 
 
 def neighbours(image: Float[Tensor, "b c h w"], patch: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
@@ -337,7 +343,7 @@ def _neighbour_objective(
 
     The posterior gets the paper's concentration, whatever `calibration` made of it.
     """
-    posterior: NormalInverseGamma = network(mosaics)
+    posterior = whole(network(mosaics))
     alpha = torch.full_like(posterior.concentration, network.config.concentration)
     posterior = replace(posterior, concentration=alpha, rate=posterior.noise_variance * (alpha - 1))
     with torch.no_grad():

@@ -32,6 +32,14 @@ def restore(
     `tile` limits the memory, `ensemble` averages over the eight symmetries, `progress` is called with the share
     that is done. The four maps take 48 bytes per pixel; `restore_tiles` returns them piece by piece, and
     `restore_image` only the image.
+
+    Examples:
+        >>> import debayes, numpy
+        >>> mosaic = numpy.random.default_rng(0).random((50, 70), numpy.float32)
+        >>> posterior = debayes.restore(debayes.load("wild-s"), mosaic, "GBRG")
+        >>> posterior.mean.shape
+        torch.Size([3, 50, 70])
+        >>> noise, doubt = posterior.noise_variance.sqrt(), posterior.mean_variance.sqrt()
     """
     values = _check(network, mosaic, pattern)
     return tiling.restore(network, values, pattern, ensemble=ensemble, tile=tile, progress=progress)
@@ -46,7 +54,14 @@ def restore_image(
     tile: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Float[Tensor, "*batch 3 h w"]:
-    """Only the mean of `restore`: a quarter of its memory."""
+    """Only the mean of `restore`: a quarter of its memory.
+
+    Examples:
+        >>> import debayes, torch
+        >>> network = debayes.prepare(debayes.load("wild-s"), "eager", image=True)  # less work than for `restore`
+        >>> debayes.restore_image(network, torch.rand(1, 50, 70), "GBRG").shape
+        torch.Size([3, 50, 70])
+    """
     values = _check(network, mosaic, pattern)
     return tiling.restore_image(network, values, pattern, ensemble=ensemble, tile=tile, progress=progress)
 
@@ -63,6 +78,12 @@ def restore_tiles(
     """The same as `restore`, piece by piece: (rows, columns, their posterior).
 
     Pieces are tiles in reading order, or bands of tiles from the top if the network returns bands.
+
+    Examples:
+        >>> import debayes, torch
+        >>> picture = torch.empty(3, 50, 70)
+        >>> for rows, columns, posterior in debayes.restore_tiles(debayes.load("wild-s"), torch.rand(1, 50, 70)):
+        ...     picture[:, rows, columns] = posterior.mean
     """
     values = _check(network, mosaic, pattern)
     return tiling.restore_tiles(network, values, pattern, ensemble=ensemble, tile=tile, progress=progress)

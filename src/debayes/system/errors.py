@@ -36,6 +36,14 @@ class DebayesError(ValueError):
 
     The message says what was expected, what came, and what to do. The command line prints it as one line and exits
     with code 2; any other error, but for those of the system and lack of memory, is a bug of debayes.
+
+    Examples:
+        >>> import debayes
+        >>> try:
+        ...     debayes.load("wild-xl")
+        ... except debayes.DebayesError as error:  # or ValueError, which it is
+        ...     print(str(error)[:30])
+        there is no model 'wild-xl': g
     """
 
 

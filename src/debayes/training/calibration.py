@@ -23,7 +23,7 @@ from debayes.network import heads, weights
 from debayes.network.config import BORDER
 from debayes.network.heads import FILTERS, ONE
 from debayes.network.network import Network
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import NormalInverseGamma, whole
 from debayes.system import files
 from debayes.system.errors import DebayesError
 from debayes.training import data, tiles
@@ -116,7 +116,7 @@ def gather(
             data.PATCH("tile", draws.patch).fill_((step + 0.5) / patches)
             with torch.no_grad():
                 batch = data.make(recipe, pictures, draws)
-                posterior: NormalInverseGamma = network(batch.mosaic)
+                posterior = whole(network(batch.mosaic))
             parts.append(_pixels(features.pop(), posterior, batch.target, pixel_generator))
             if progress is not None:
                 progress((step + 1) / patches)

@@ -17,7 +17,7 @@ from torch import Tensor
 from debayes.formats import pictures
 from debayes.network import weights
 from debayes.network.network import Network
-from debayes.posterior.nig import NormalInverseGamma
+from debayes.posterior.nig import whole
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
 from debayes.training import data, gradient_centralisation, losses, schedule, tiles, validation
@@ -85,6 +85,14 @@ def train(
     `resume` it continues from the last save, bit for bit on a CPU if its length is given in steps. CUDA trains in
     bfloat16 and compiled, other devices in float32 unless the recipe says otherwise. When `stop` returns true, the
     run is saved and ends. Call this in every process of `distributed.join`; the main process writes and reports.
+
+    Examples:
+        It takes as long as the recipe says:
+
+        >>> import debayes
+        >>> from pathlib import Path
+        >>> recipe = debayes.read_recipe(Path("recipes/wild-s.toml"), ["optimizer.minutes=5"])
+        >>> weights = debayes.train(recipe, Path("runs/mine"), root=Path("DATA"))  # doctest: +SKIP
     """
     processes = processes or Processes()
     device, plan = processes.device, recipe.optimizer
@@ -154,7 +162,7 @@ def objective(network: Network, recipe: Recipe, tiles: Tensor, draws: data.Draws
         batch = data.make(recipe, tiles, draws)
     bfloat16 = tiles.is_cuda or recipe.optimizer.bfloat16
     with torch.autocast(tiles.device.type, torch.bfloat16, enabled=bfloat16):
-        posterior: NormalInverseGamma = network(batch.mosaic)
+        posterior = whole(network(batch.mosaic))
     return losses.batch_loss(recipe, posterior, batch)
 
 

@@ -193,7 +193,14 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines a weight file."""
+    """Everything that determines a weight file.
+
+    Examples:
+        >>> from debayes.training.recipe import Data, Optimizer, Recipe
+        >>> recipe = Recipe(data=Data(train=("photographs",)), optimizer=Optimizer(steps=1000))
+        >>> recipe.loss.kind
+        'elbo'
+    """
 
     data: Data
     network: Config = field(default_factory=Config)
@@ -258,7 +265,15 @@ def _check_patch(recipe: Recipe) -> None:
 
 
 def read_recipe(path: Path, changes: list[str] | None = None) -> Recipe:
-    """The recipe of a TOML file; `changes` are like "optimizer.minutes=5". Unknown keys are errors."""
+    """The recipe of a TOML file; `changes` are like "optimizer.minutes=5". Unknown keys are errors.
+
+    Examples:
+        >>> import debayes
+        >>> from pathlib import Path
+        >>> recipe = debayes.read_recipe(Path("recipes/wild-s.toml"), ["optimizer.minutes=5"])
+        >>> recipe.optimizer.batch, recipe.optimizer.minutes
+        (64, 5)
+    """
     if not path.is_file():
         what = (
             "is a folder: a TOML file was expected" if path.is_dir() else "does not exist: there is no such recipe"
