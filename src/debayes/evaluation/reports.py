@@ -7,13 +7,16 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from debayes.evaluation import msr, protocol, published, uncertainty
+from debayes.evaluation import iso, msr, protocol, published, uncertainty
+from debayes.evaluation.iso import IsoScore
 from debayes.evaluation.plain_colors import SIGMA, Residual
 from debayes.evaluation.protocol import Score
 from debayes.evaluation.uncertainty import UncertaintyScores
 
 # Scores by method, set of pictures and pattern.
 Scores = Mapping[tuple[str, str, str], Sequence[Score]]
+# Scores on raws of a virtual camera by method, set of pictures and pattern.
+IsoScores = Mapping[tuple[str, str, str], Sequence[IsoScore]]
 # Scores on the MSR set by method and the name of its folder.
 MsrScores = Mapping[tuple[str, str], Sequence[msr.PairScore]]
 # What is left of the noise on plain colours, by method.
@@ -44,6 +47,50 @@ def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -
             cells = rows.setdefault(_italic(row.method), ["-"] * len(columns))
             cells[i] = f"*{row.psnr:.2f} / {row.ssim:.4f}*"
     return _table(["PSNR dB / SSIM", *heads], rows)
+
+
+def iso_markdown(scores: IsoScores) -> str:
+    """PSNR of each method on raws of a virtual camera, in white-balanced linear values."""
+    columns, speeds = _iso_columns(scores)
+    patterns, sets = len({pattern for _, pattern in columns}) > 1, len({data for data, _ in columns}) > 1
+    heads = [
+        f"{f'{data} ' * sets}{f'{pattern} ' * patterns}ISO {speed:g}"
+        for data, pattern in columns
+        for speed in speeds
+    ]
+    rows = {
+        method: [
+            f"{iso.average_iso(scores[method, data, pattern], speed):.2f}"
+            for data, pattern in columns
+            for speed in speeds
+        ]
+        for method in dict.fromkeys(method for method, _, _ in scores)
+    }
+    name = "PSNR dB, linear" if sets else f"PSNR dB, linear; {columns[0][0]}"
+    return _table([name, *heads], rows)
+
+
+def iso_records(scores: IsoScores) -> dict[str, list[dict[str, Any]]]:
+    """The same as plain values: means, and the score of each picture."""
+    speeds = _iso_columns(scores)[1]
+    return {
+        "means": [
+            {
+                "method": method,
+                "data": data,
+                "pattern": pattern,
+                "iso": speed,
+                "psnr": iso.average_iso(found, speed),
+            }
+            for (method, data, pattern), found in scores.items()
+            for speed in speeds
+        ],
+        "pictures": [
+            {"method": method, "data": data, "pattern": pattern, **asdict(score)}
+            for (method, data, pattern), found in scores.items()
+            for score in found
+        ],
+    }
 
 
 def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
@@ -145,6 +192,12 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _iso_columns(scores: IsoScores) -> tuple[list[tuple[str, str]], list[float]]:
+    """The sets with their patterns, and the ISO speeds."""
+    sets = list(dict.fromkeys((data, pattern) for _, data, pattern in scores))
+    return sets, list(dict.fromkeys(score.iso for found in scores.values() for score in found))
 
 
 def _flat(score: Score) -> dict[str, Any]:
