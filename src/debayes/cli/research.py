@@ -39,6 +39,16 @@ def evaluate(
         bool,
         typer.Option("--plain-colors", help="Also noise left on plain colours, its level differing by colour."),
     ] = False,
+    moire: Annotated[
+        bool,
+        typer.Option(
+            "--moire", help="Also false colour on drawn fine detail: zone plates, bars, weaves, text, bricks."
+        ),
+    ] = False,
+    moire_picture: Annotated[
+        Path | None,
+        typer.Option(help="Write a picture of every method's zone plate to this file, for example .png."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     engine: EngineName = "eager",
@@ -59,13 +69,9 @@ def evaluate(
     from debayes.imaging import cfa
     from debayes.system import files
 
-    if not data and not plain_colors:
-        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or both")
-    for path in (json_, csv):
-        if path is not None:
-            files.check_target(path)
-    if json_ is not None and json_ == csv:
-        raise DebayesError(f"{json_} cannot hold both the JSON and the CSV: give two files")
+    if not (data or plain_colors or moire or moire_picture):
+        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or --moire")
+    scoring.check_targets(json_, csv, moire_picture)
     levels, isos = list(dict.fromkeys(sigma)), list(dict.fromkeys(iso))
     patterns: list[str] = [cfa.check_pattern(name) for name in pattern]
     folders, pairs = scoring.find_pictures(data, limit)
@@ -81,9 +87,13 @@ def evaluate(
         iso=scoring.score_iso(methods, folders, patterns, isos) if isos else {},
         msr=scoring.score_msr(methods, pairs),
         plain_colors=scoring.score_plain_colors(methods) if plain_colors else {},
+        moire=scoring.score_moire(methods, patterns) if moire else {},
     )
+    if moire_picture is not None:
+        scoring.write_zone_plates(moire_picture, methods)
     whole = limit is None
-    typer.echo("\n\n".join(results.tables(doubt=doubt, compare=whole)))
+    if tables := results.tables(doubt=doubt, compare=whole):
+        typer.echo("\n\n".join(tables))
     if not whole and not isos:
         typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
     records = results.records(compare=whole)

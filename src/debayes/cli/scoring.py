@@ -21,6 +21,7 @@ from debayes.evaluation import iso as virtual_iso
 from debayes.evaluation import msr, protocol, reports
 from debayes.evaluation.baselines import Baseline
 from debayes.evaluation.iso import Developer, IsoScore
+from debayes.evaluation.moire import DetailScore, compare_zone_plates, evaluate_moire
 from debayes.evaluation.msr import Pair, PairScore
 from debayes.evaluation.plain_colors import Residual, evaluate_plain_colors
 from debayes.evaluation.protocol import Score
@@ -28,6 +29,7 @@ from debayes.formats import pictures as picture_files
 from debayes.formats.raw import Raw
 from debayes.imaging.virtual_camera import Body
 from debayes.network.weights import load
+from debayes.system import files
 from debayes.system.errors import DebayesError
 
 # Methods by name, each with whether to average over the symmetries.
@@ -43,6 +45,7 @@ class Results:
     iso: reports.IsoScores
     msr: reports.MsrScores
     plain_colors: reports.Residuals
+    moire: reports.DetailScores
 
     def tables(self, *, doubt: bool, compare: bool) -> list[str]:
         """Markdown tables of everything that was measured."""
@@ -50,24 +53,36 @@ class Results:
         tables += [reports.doubt_markdown(self.pictures, self.sigmas)] if self.pictures and doubt else []
         tables += [reports.iso_markdown(self.iso)] if self.iso else []
         tables += [reports.msr_markdown(self.msr, compare=compare)] if self.msr else []
-        return tables + ([reports.plain_colors_markdown(self.plain_colors)] if self.plain_colors else [])
+        tables += [reports.plain_colors_markdown(self.plain_colors)] if self.plain_colors else []
+        return tables + ([reports.moire_markdown(self.moire)] if self.moire else [])
 
     def records(self, *, compare: bool) -> dict[str, Any]:
         """The same as plain values for JSON."""
         records: dict[str, Any] = reports.records(self.pictures, self.sigmas, compare=compare)
         records |= {"iso": reports.iso_records(self.iso)} if self.iso else {}
         records |= {"msr": reports.msr_records(self.msr)} if self.msr else {}
-        return records | (
-            {"plain_colors": reports.plain_colors_records(self.plain_colors)} if self.plain_colors else {}
-        )
+        left = self.plain_colors
+        records |= {"plain_colors": reports.plain_colors_records(left)} if left else {}
+        return records | ({"moire": reports.moire_records(self.moire)} if self.moire else {})
 
 
 def csv_rows(records: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The scores of single pictures among the records."""
     return [
         *records["pictures"],
-        *(row for part in ("iso", "msr") for row in records.get(part, {}).get("pictures", [])),
+        *(row for part in ("iso", "msr", "moire") for row in records.get(part, {}).get("pictures", [])),
     ]
+
+
+def check_targets(json: Path | None, csv: Path | None, picture: Path | None) -> None:
+    """Raise if a file cannot be written, or if one is named twice."""
+    for path in (json, csv, picture):
+        if path is not None:
+            files.check_target(path)
+    if json is not None and json == csv:
+        raise DebayesError(f"{json} cannot hold both the JSON and the CSV: give two files")
+    if picture is not None:
+        picture_files.check_bits(picture, None)
 
 
 def find_pictures(data: list[str], limit: int | None) -> tuple[dict[str, list[Path]], dict[str, list[Pair]]]:
@@ -126,6 +141,22 @@ def score_msr(methods: Methods, sets: dict[str, list[Pair]]) -> dict[tuple[str, 
 def score_plain_colors(methods: Methods) -> dict[str, list[Residual]]:
     """What every method leaves of noise on plain colours."""
     return {name: evaluate_plain_colors(method, ensemble=ensemble) for name, (method, ensemble) in methods.items()}
+
+
+def score_moire(methods: Methods, patterns: list[str]) -> dict[str, list[DetailScore]]:
+    """The scores of every method on drawn fine detail."""
+    if len(patterns) > 1:
+        raise DebayesError(f"--moire takes one --pattern, not {len(patterns)}")
+    scores = {}
+    for name, (method, ensemble) in methods.items():
+        with progress_bar(f"{name} on fine detail") as progress:
+            scores[name] = evaluate_moire(method, pattern=patterns[0], ensemble=ensemble, progress=progress)
+    return scores
+
+
+def write_zone_plates(path: Path, methods: Methods) -> None:
+    """The picture of the zone plates of all methods."""
+    picture_files.write(path, compare_zone_plates(methods))
 
 
 def check_iso(

@@ -4,11 +4,13 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from debayes.evaluation import iso, msr, protocol, published, uncertainty
+from debayes.evaluation import fine_detail, iso, moire, msr, protocol, published, uncertainty
 from debayes.evaluation.iso import IsoScore
+from debayes.evaluation.moire import DetailScore
 from debayes.evaluation.plain_colors import SIGMA, Residual
 from debayes.evaluation.protocol import Score
 from debayes.evaluation.uncertainty import UncertaintyScores
@@ -19,6 +21,8 @@ Scores = Mapping[tuple[str, str, str], Sequence[Score]]
 IsoScores = Mapping[tuple[str, str, str], Sequence[IsoScore]]
 # Scores on the MSR set by method and the name of its folder.
 MsrScores = Mapping[tuple[str, str], Sequence[msr.PairScore]]
+# Scores on drawn fine detail by method.
+DetailScores = Mapping[str, Sequence[DetailScore]]
 # What is left of the noise on plain colours, by method.
 Residuals = Mapping[str, Sequence[Residual]]
 
@@ -142,6 +146,38 @@ def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
     ]
 
 
+def moire_markdown(scores: DetailScores) -> str:
+    """PSNR / chroma error on drawn fine detail: tables by scene and by frequency, a column for each method."""
+    every = next(iter(scores.values()))
+    tables = []
+    for sigma in dict.fromkeys(score.sigma for score in every):
+        for title, label in (("scene", _scene_label), ("cycles per pixel", _band_label)):
+            rows: dict[str, list[str]] = {}
+            for found in scores.values():
+                groups: dict[str, list[DetailScore]] = {}
+                for score in found:
+                    if score.sigma == sigma and (name := label(score)) is not None:
+                        groups.setdefault(name, []).append(score)
+                for name, chosen in groups.items():
+                    psnr, chroma = moire.average_moire(chosen)
+                    rows.setdefault(name, []).append(f"{psnr:.2f} / {chroma:.4f}")
+            tables.append(_table([f"{title}, σ={sigma:g}", *scores], rows))
+    return "\n\n".join(tables)
+
+
+def moire_records(scores: DetailScores) -> dict[str, list[dict[str, Any]]]:
+    """The same as plain values: whole scenes, and the parts of scenes in each band of frequencies."""
+    rows = [(method, score) for method, found in scores.items() for score in found]
+    return {
+        "pictures": [_flat_detail(method, score) for method, score in rows if score.band is None],
+        "bands": [
+            {**_flat_detail(method, score), "from": score.band[0], "to": score.band[1]}
+            for method, score in rows
+            if score.band is not None
+        ],
+    }
+
+
 def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
     """Everything as plain values: the scores of each picture, their means, and the published rows."""
     means = []
@@ -192,6 +228,28 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _scene_label(score: DetailScore) -> str | None:
+    """The row of a whole scene: its kind and colour; the zone plate that is compared by itself has its own row."""
+    if score.band is not None:
+        return None
+    if score.scene == fine_detail.ZONE_PLATE:
+        return "the neutral zone plate"
+    return f"{score.scene.kind}, {'neutral' if score.scene.color == 'neutral' else 'one hue'}"
+
+
+def _band_label(score: DetailScore) -> str | None:
+    """The row of a band: the kind of scene and the frequencies."""
+    if score.band is None:
+        return None
+    low, high = score.band
+    return f"{score.scene.kind}, {f'{low:g} to {high:g}' if isfinite(high) else f'above {low:g}'}"
+
+
+def _flat_detail(method: str, score: DetailScore) -> dict[str, Any]:
+    scene = asdict(score.scene)
+    return {"method": method, "sigma": score.sigma, **scene, "psnr": score.psnr, "chroma_error": score.chroma}
 
 
 def _iso_columns(scores: IsoScores) -> tuple[list[tuple[str, str]], list[float]]:
