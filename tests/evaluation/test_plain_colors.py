@@ -87,4 +87,6 @@ def test_command(tmp_path: Path) -> None:
     records = json.loads(target.read_text(encoding="utf-8"))["plain_colors"]
     assert [record["factors"] for record in records[: len(CASES)]] == [list(case.factors) for case in CASES]
     nothing = CliRunner().invoke(app, ["evaluate"])
-    assert isinstance(nothing.exception, DebayesError) and "--data, --plain-colors" in str(nothing.exception)
+    assert isinstance(nothing.exception, DebayesError) and "--data, --plain-colors or --moire" in str(
+        nothing.exception
+    )

@@ -1,22 +1,12 @@
 """The commands for research: evaluate, reproduce, train, tiles, runs. Heavy modules are imported inside."""
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated
 
 import typer
 
 from debayes.cli.options import Device, EngineName, Json, find_device, make_folder, show
 from debayes.system.errors import DebayesError
-
-if TYPE_CHECKING:
-    from debayes.engine import Engine
-    from debayes.evaluation.baselines import Baseline
-    from debayes.evaluation.msr import Pair, PairScore
-    from debayes.evaluation.protocol import Score
-
-    Methods: TypeAlias = dict[str, tuple[Engine | Baseline, bool]]
-    """Methods by name, each with whether to average over the symmetries."""
 
 
 def evaluate(
@@ -32,6 +22,10 @@ def evaluate(
         ),
     ] = ["bilinear"],  # noqa: B006
     sigma: Annotated[list[float], typer.Option(help="Noise levels, in units of 1/255.")] = [5.0, 10.0, 15.0],  # noqa: B006
+    iso: Annotated[
+        list[float],
+        typer.Option(help="ISO speeds: score raws of the pictures by a virtual camera, instead of --sigma."),
+    ] = [],  # noqa: B006
     pattern: Annotated[list[str], typer.Option(help="RGGB, BGGR, GRBG or GBRG.")] = ["RGGB"],  # noqa: B006
     ensemble: Annotated[
         bool,
@@ -45,6 +39,16 @@ def evaluate(
         bool,
         typer.Option("--plain-colors", help="Also noise left on plain colours, its level differing by colour."),
     ] = False,
+    moire: Annotated[
+        bool,
+        typer.Option(
+            "--moire", help="Also false colour on drawn fine detail: zone plates, bars, weaves, text, bricks."
+        ),
+    ] = False,
+    moire_picture: Annotated[
+        Path | None,
+        typer.Option(help="Write a picture of every method's zone plate to this file, for example .png."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pictures of each folder.")] = None,
     device: Device = "auto",
     engine: EngineName = "eager",
@@ -56,117 +60,47 @@ def evaluate(
     Options take several values: --data kodak24 mcm18 --sigma 5 10 15. For sets with published scores, these are
     listed below the table. The MSR set (--data msr) has noisy mosaics of its own: it is scored in linear values and
     in sRGB, and --sigma is not used for it.
+
+    With --iso the pictures are photographed by the virtual camera of `debayes simulate`, developed with its known
+    noise profile, and scored in white-balanced linear values: the table for raw-s and raw-l.
     """
+    from debayes.cli import scoring
     from debayes.evaluation import baselines, msr, reports
-    from debayes.evaluation.plain_colors import evaluate_plain_colors
     from debayes.imaging import cfa
     from debayes.system import files
 
-    if not data and not plain_colors:
-        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or both")
-    for path in (json_, csv):
-        if path is not None:
-            files.check_target(path)
-    if json_ is not None and json_ == csv:
-        raise DebayesError(f"{json_} cannot hold both the JSON and the CSV: give two files")
-    levels = list(dict.fromkeys(sigma))
+    if not (data or plain_colors or moire or moire_picture):
+        raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or --moire")
+    scoring.check_targets(json_, csv, moire_picture)
+    levels, isos = list(dict.fromkeys(sigma)), list(dict.fromkeys(iso))
     patterns: list[str] = [cfa.check_pattern(name) for name in pattern]
-    folders, pairs = _find_pictures(data, limit)
-    methods: Methods = {name: (baselines.find_baseline(name), False) for name in baseline}
+    folders, pairs = scoring.find_pictures(data, limit)
+    if isos:
+        scoring.check_iso(folders, pairs, isos, doubt)
+    methods: scoring.Methods = {name: (baselines.find_baseline(name), False) for name in baseline}
     if pairs:
         msr.check_request(baseline, patterns)
-    methods |= _networks(model, device, engine, ensemble)
-    scores = _score(methods, folders, patterns, levels, doubt)
-    msr_scores = _score_msr(methods, pairs)
-    residuals = {
-        name: evaluate_plain_colors(method, ensemble=eightfold)
-        for name, (method, eightfold) in methods.items()
-        if plain_colors
-    }
+    methods |= scoring.networks(model, device, engine, ensemble)
+    results = scoring.Results(
+        levels,
+        pictures={} if isos else scoring.score(methods, folders, patterns, levels, doubt),
+        iso=scoring.score_iso(methods, folders, patterns, isos) if isos else {},
+        msr=scoring.score_msr(methods, pairs),
+        plain_colors=scoring.score_plain_colors(methods) if plain_colors else {},
+        moire=scoring.score_moire(methods, patterns) if moire else {},
+    )
+    if moire_picture is not None:
+        scoring.write_zone_plates(moire_picture, methods)
     whole = limit is None
-    tables = [reports.markdown(scores, levels, compare=whole)] if scores else []
-    tables += [reports.doubt_markdown(scores, levels)] if scores and doubt else []
-    tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
-    tables += [reports.plain_colors_markdown(residuals)] if residuals else []
-    typer.echo("\n\n".join(tables))
-    if not whole:
+    if tables := results.tables(doubt=doubt, compare=whole):
+        typer.echo("\n\n".join(tables))
+    if not whole and not isos:
         typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
-    records: dict[str, Any] = reports.records(scores, levels, compare=whole)
-    rows = records["pictures"]
-    if msr_scores:
-        records["msr"] = reports.msr_records(msr_scores)
-        rows = rows + records["msr"]["pictures"]
-    if residuals:
-        records["plain_colors"] = reports.plain_colors_records(residuals)
+    records = results.records(compare=whole)
     if json_ is not None:
         files.write_text(json_, files.to_json(records, indent=2))
     if csv is not None:
-        files.write_text(csv, reports.comma_separated(rows))
-
-
-def _find_pictures(data: list[str], limit: int | None) -> tuple[dict[str, list[Path]], dict[str, list["Pair"]]]:
-    """The pictures of each folder, and the pairs of those that have the layout of the MSR set."""
-    from debayes.evaluation import msr
-    from debayes.formats import pictures
-
-    places = {name: _data_folder(name) for name in data}
-    pairs = {name: msr.pairs(root)[:limit] for name, place in places.items() if (root := msr.locate(place))}
-    return {name: pictures.find(place)[:limit] for name, place in places.items() if name not in pairs}, pairs
-
-
-def _networks(models: list[str], device: str, engine: str, ensemble: bool) -> "Methods":
-    """Each model, and again with the ensemble if that is asked for."""
-    from debayes.engine import prepare
-    from debayes.network.weights import load
-
-    methods: Methods = {}
-    for name in models:
-        network = prepare(load(name, device=find_device(device)), engine)
-        methods[name] = (network, False)
-        if ensemble:
-            methods[f"{name}, ensemble"] = (network, True)
-    return methods
-
-
-def _score(
-    methods: "Methods",
-    folders: dict[str, list[Path]],
-    patterns: list[str],
-    sigma: list[float],
-    doubt: bool,
-) -> dict[tuple[str, str, str], list["Score"]]:
-    """The scores of every method on every folder with every pattern."""
-    from debayes.cli.terminal import progress_bar
-    from debayes.evaluation import protocol
-
-    scores = {}
-    for name, (method, ensemble) in methods.items():
-        for folder, pictures in folders.items():
-            for pattern in patterns:
-                with progress_bar(f"{name} on {folder}") as progress:
-                    scores[name, folder, pattern] = protocol.evaluate(
-                        method,
-                        pictures,
-                        sigma,
-                        pattern=pattern,
-                        ensemble=ensemble,
-                        with_doubt=doubt,
-                        progress=progress,
-                    )
-    return scores
-
-
-def _score_msr(methods: "Methods", sets: dict[str, list["Pair"]]) -> dict[tuple[str, str], list["PairScore"]]:
-    """The scores of every method on sets of pairs."""
-    from debayes.cli.terminal import progress_bar
-    from debayes.evaluation import msr
-
-    scores = {}
-    for name, (method, ensemble) in methods.items():
-        for folder, pairs in sets.items():
-            with progress_bar(f"{name} on {folder}") as progress:
-                scores[name, folder] = msr.evaluate_pairs(method, pairs, ensemble=ensemble, progress=progress)
-    return scores
+        files.write_text(csv, reports.comma_separated(scoring.csv_rows(records)))
 
 
 def reproduce(
@@ -312,15 +246,3 @@ def runs(
         for line in lines[-1:]
     ]
     show({"plot": str(target), "runs": histories}, json_, "\n".join([*rows, str(target)]))
-
-
-def _data_folder(name: str) -> Path:
-    """The folder of that path, or the set of that name under $DEBAYES_DATA/bench or $DEBAYES_DATA."""
-    root = os.environ.get("DEBAYES_DATA")
-    places = [Path(name)] + ([Path(root) / "bench" / name, Path(root) / name] if root else [])
-    for place in places:
-        if place.is_dir():
-            return place
-    known = "kodak24, mcm18, wed-cdm, urban100, mit-moire and msr are known by name"
-    hint = f"; {known}" if root else f"; set DEBAYES_DATA to the folder of the data sets: {known}"
-    raise DebayesError(f"there is no folder of pictures {' or '.join(map(str, places))}{hint}")

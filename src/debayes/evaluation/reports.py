@@ -4,18 +4,25 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from debayes.evaluation import msr, protocol, published, uncertainty
+from debayes.evaluation import fine_detail, iso, moire, msr, protocol, published, uncertainty
+from debayes.evaluation.iso import IsoScore
+from debayes.evaluation.moire import DetailScore
 from debayes.evaluation.plain_colors import SIGMA, Residual
 from debayes.evaluation.protocol import Score
 from debayes.evaluation.uncertainty import UncertaintyScores
 
 # Scores by method, set of pictures and pattern.
 Scores = Mapping[tuple[str, str, str], Sequence[Score]]
+# Scores on raws of a virtual camera by method, set of pictures and pattern.
+IsoScores = Mapping[tuple[str, str, str], Sequence[IsoScore]]
 # Scores on the MSR set by method and the name of its folder.
 MsrScores = Mapping[tuple[str, str], Sequence[msr.PairScore]]
+# Scores on drawn fine detail by method.
+DetailScores = Mapping[str, Sequence[DetailScore]]
 # What is left of the noise on plain colours, by method.
 Residuals = Mapping[str, Sequence[Residual]]
 
@@ -44,6 +51,50 @@ def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -
             cells = rows.setdefault(_italic(row.method), ["-"] * len(columns))
             cells[i] = f"*{row.psnr:.2f} / {row.ssim:.4f}*"
     return _table(["PSNR dB / SSIM", *heads], rows)
+
+
+def iso_markdown(scores: IsoScores) -> str:
+    """PSNR of each method on raws of a virtual camera, in white-balanced linear values."""
+    columns, speeds = _iso_columns(scores)
+    patterns, sets = len({pattern for _, pattern in columns}) > 1, len({data for data, _ in columns}) > 1
+    heads = [
+        f"{f'{data} ' * sets}{f'{pattern} ' * patterns}ISO {speed:g}"
+        for data, pattern in columns
+        for speed in speeds
+    ]
+    rows = {
+        method: [
+            f"{iso.average_iso(scores[method, data, pattern], speed):.2f}"
+            for data, pattern in columns
+            for speed in speeds
+        ]
+        for method in dict.fromkeys(method for method, _, _ in scores)
+    }
+    name = "PSNR dB, linear" if sets else f"PSNR dB, linear; {columns[0][0]}"
+    return _table([name, *heads], rows)
+
+
+def iso_records(scores: IsoScores) -> dict[str, list[dict[str, Any]]]:
+    """The same as plain values: means, and the score of each picture."""
+    speeds = _iso_columns(scores)[1]
+    return {
+        "means": [
+            {
+                "method": method,
+                "data": data,
+                "pattern": pattern,
+                "iso": speed,
+                "psnr": iso.average_iso(found, speed),
+            }
+            for (method, data, pattern), found in scores.items()
+            for speed in speeds
+        ],
+        "pictures": [
+            {"method": method, "data": data, "pattern": pattern, **asdict(score)}
+            for (method, data, pattern), found in scores.items()
+            for score in found
+        ],
+    }
 
 
 def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
@@ -93,6 +144,38 @@ def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
         for method, values in residuals.items()
         for residual in values
     ]
+
+
+def moire_markdown(scores: DetailScores) -> str:
+    """PSNR / chroma error on drawn fine detail: tables by scene and by frequency, a column for each method."""
+    every = next(iter(scores.values()))
+    tables = []
+    for sigma in dict.fromkeys(score.sigma for score in every):
+        for title, label in (("scene", _scene_label), ("cycles per pixel", _band_label)):
+            rows: dict[str, list[str]] = {}
+            for found in scores.values():
+                groups: dict[str, list[DetailScore]] = {}
+                for score in found:
+                    if score.sigma == sigma and (name := label(score)) is not None:
+                        groups.setdefault(name, []).append(score)
+                for name, chosen in groups.items():
+                    psnr, chroma = moire.average_moire(chosen)
+                    rows.setdefault(name, []).append(f"{psnr:.2f} / {chroma:.4f}")
+            tables.append(_table([f"{title}, σ={sigma:g}", *scores], rows))
+    return "\n\n".join(tables)
+
+
+def moire_records(scores: DetailScores) -> dict[str, list[dict[str, Any]]]:
+    """The same as plain values: whole scenes, and the parts of scenes in each band of frequencies."""
+    rows = [(method, score) for method, found in scores.items() for score in found]
+    return {
+        "pictures": [_flat_detail(method, score) for method, score in rows if score.band is None],
+        "bands": [
+            {**_flat_detail(method, score), "from": score.band[0], "to": score.band[1]}
+            for method, score in rows
+            if score.band is not None
+        ],
+    }
 
 
 def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
@@ -145,6 +228,34 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
+
+
+def _scene_label(score: DetailScore) -> str | None:
+    """The row of a whole scene: its kind and colour; the zone plate that is compared by itself has its own row."""
+    if score.band is not None:
+        return None
+    if score.scene == fine_detail.ZONE_PLATE:
+        return "the neutral zone plate"
+    return f"{score.scene.kind}, {'neutral' if score.scene.color == 'neutral' else 'one hue'}"
+
+
+def _band_label(score: DetailScore) -> str | None:
+    """The row of a band: the kind of scene and the frequencies."""
+    if score.band is None:
+        return None
+    low, high = score.band
+    return f"{score.scene.kind}, {f'{low:g} to {high:g}' if isfinite(high) else f'above {low:g}'}"
+
+
+def _flat_detail(method: str, score: DetailScore) -> dict[str, Any]:
+    scene = asdict(score.scene)
+    return {"method": method, "sigma": score.sigma, **scene, "psnr": score.psnr, "chroma_error": score.chroma}
+
+
+def _iso_columns(scores: IsoScores) -> tuple[list[tuple[str, str]], list[float]]:
+    """The sets with their patterns, and the ISO speeds."""
+    sets = list(dict.fromkeys((data, pattern) for _, data, pattern in scores))
+    return sets, list(dict.fromkeys(score.iso for found in scores.values() for score in found))
 
 
 def _flat(score: Score) -> dict[str, Any]:
