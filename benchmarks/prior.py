@@ -15,7 +15,6 @@ from torch import Tensor
 from debayes.network.config import Config
 from debayes.network.network import Network
 from debayes.posterior import variational
-from debayes.posterior.nig import whole
 from debayes.training import data
 from debayes.training.recipe import Data, Noise
 
