@@ -39,6 +39,17 @@ def test_develop(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert target.stat().st_mtime_ns > stamp
 
 
+def test_own_files_are_skipped(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`develop *.dng` run twice: the second run does not try the first one's output."""
+    assert run(monkeypatch, "develop", shot) == 0
+    assert run(monkeypatch, "develop", shot, shot.with_name("cat-debayes.dng")) == 0
+    said = capsys.readouterr()
+    assert said.err == "debayes: skipped 1 file that debayes wrote: cat-debayes.dng\n"
+    assert "was there already" in said.out
+
+
 def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A summary at the end, the bad one named, exit code 1."""
     (shot.parent / "bad.nef").write_text("not a raw")
