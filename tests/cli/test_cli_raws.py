@@ -72,6 +72,7 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     ("arguments", "words"),
     [
         (("develop", "{shot}", "--to", "gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
+        (("develop", "{shot}", "--to", "dng,gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
         (("develop", "{shot}", "--space", "adobe"), "srgb or p3, not 'adobe'"),
         (("develop", "{shot}", "-o", "{shot}.jpg"), "--output is a folder, not a file like"),
         (("develop", "{shot}", "--space", "p3"), "for rendered pictures"),
@@ -99,6 +100,22 @@ def test_one_sentence(
     assert run(monkeypatch, *(argument.format(**names) for argument in arguments)) == 2
     said = capsys.readouterr().err
     assert words in said and "Traceback" not in said
+
+
+def test_several_formats_and_before(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run writes them all; run again, all are there already; a DNG alone has its before as JPEG."""
+    command = ("develop", shot, "-o", shot.parent / "out", "--to", "dng,jpg,dng", "--before", "--exposure", 0.5)
+    assert run(monkeypatch, *command) == 0
+    names = ["cat-debayes.before.jpg", "cat-debayes.dng", "cat-debayes.jpg"]
+    assert sorted(path.name for path in (shot.parent / "out").iterdir()) == names
+    out = capsys.readouterr().out
+    assert all(name in out for name in names)
+    assert run(monkeypatch, *command) == 0
+    assert "was there already" in capsys.readouterr().out
+    assert run(monkeypatch, "develop", shot, "--before", "--exposure", 0.5) == 0
+    assert (shot.parent / "cat-debayes.before.jpg").exists()
 
 
 def test_a_missing_file_is_a_failed_one(

@@ -8,7 +8,7 @@ from shots import BODY, shoot
 
 from debayes.darkroom import rendering
 from debayes.formats.raw import Raw
-from debayes.imaging import color
+from debayes.imaging import cfa, color
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -55,3 +55,15 @@ def test_render(bits: int, space: str) -> None:
     expected = color.render(linear, raw.gains, raw.matrix, exposure=-0.7, space=space).permute(1, 2, 0).numpy()
     shown = rendering.render(counts, raw, stops=-0.7, space=space, bits=bits)
     np.testing.assert_allclose(shown / (2**bits - 1), expected, atol=0.6 / (2**bits - 1) + 1e-5)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_render_plain(bits: int) -> None:
+    """A grey card without noise is rendered as its counts are, with the same exposure and space."""
+    clean = (0.2 / torch.tensor(BODY.gains)).view(3, 1, 1).expand(3, 70, 50).contiguous()
+    raw = Raw(cfa.mosaic(clean, "GBRG"), "GBRG", BODY.gains, BODY.matrix)
+    counts = (clean.permute(1, 2, 0) * 65535).round().numpy().astype(np.uint16)
+    options = {"stops": 0.7, "space": "p3", "bits": bits}
+    found, expected = rendering.render_plain(raw, **options), rendering.render(counts, raw, **options)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    assert int(np.abs(found.astype(int) - expected).max()) <= 2**bits // 256

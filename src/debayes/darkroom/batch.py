@@ -145,9 +145,9 @@ def run(
 ) -> Iterator[Outcome]:
     """Develop the files; their outcomes come back as they are done.
 
-    Pictures that exist are kept unless they are to be overwritten; maps that they lack are made. While a GPU
-    restores a picture, the next raw is read and the last picture is encoded and saved. With several processes, each
-    has its share of the cores, and progress is reported for whole files only. Folders are made as they are needed.
+    Files that exist are kept unless they are to be overwritten; formats and maps that are missing are made. While
+    a GPU restores a picture, the next raw is read and the last picture is encoded and saved. With several
+    processes, each has its share of the cores, and progress is reported for whole files only. Folders are made.
     """
     settings = replace(settings, keep=not overwrite)
     todo = []

@@ -74,8 +74,12 @@ class Settings:
     """The colour space of a rendered picture."""
     quality: int = 95
     """The quality of a JPEG, from 1 to 99."""
+    also: tuple[str, ...] = ()
+    """The endings of further files of the same picture, written beside it."""
+    before: bool = False
+    """Also write the picture without denoising, rendered alike: see `rendering.render_plain`."""
     keep: bool = False
-    """Do not write a picture that exists; its maps are written alone."""
+    """Do not write files that exist, only those that are missing beside them."""
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
@@ -123,7 +127,9 @@ class EncodedFile:
     """A developed picture and its maps as files in memory."""
 
     files: tuple[tuple[Path, MemoryFile], ...]
-    """Each with its path, the picture last: where it exists, its maps do."""
+    """Each with its path, the picture last: where it exists, what lies beside it does."""
+    pictures: tuple[Path, ...]
+    """Those of them that get the metadata of the source."""
     source: Path
     header: Raw | None
     """The raw without its photosites, if exiftool has to copy metadata from the source."""
@@ -176,9 +182,23 @@ def process(
 
 
 def is_done(target: Path, settings: Settings) -> bool:
-    """Whether a picture exists, and its maps if they are asked for, however they were made."""
+    """Whether a picture exists in all formats, with what is asked for beside it, however they were made."""
+    paths = [*pictures_of(target, settings), *befores_of(target, settings)]
     beside = [path for kind in maps.KINDS for path in maps.places(target, kind)] if settings.with_maps else []
-    return all(path.exists() for path in (target, *beside))
+    return all(path.exists() for path in (*paths, *beside))
+
+
+def pictures_of(target: Path, settings: Settings) -> list[Path]:
+    """The files of a picture, one for each format."""
+    return list(dict.fromkeys([target, *(target.with_suffix(ending) for ending in settings.also)]))
+
+
+def befores_of(target: Path, settings: Settings) -> list[Path]:
+    """The files of the picture without denoising: in the rendered formats asked for, or as JPEG."""
+    if not settings.before:
+        return []
+    rendered = [path.suffix for path in pictures_of(target, settings) if path.suffix.lower() != ".dng"]
+    return [target.with_name(f"{target.stem}.before{ending}") for ending in rendered or [FORMATS["jpeg"]]]
 
 
 def check_ending(target: Path) -> None:
@@ -190,10 +210,11 @@ def check_ending(target: Path) -> None:
 
 def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
     """The first step: read the raw, once it is clear that its picture can be written."""
-    check_ending(target)
-    files.check_target(target)
-    if target.resolve() == source.resolve():
-        raise DebayesError(f"{target} is the raw itself: write the picture somewhere else")
+    for path in (*pictures_of(target, settings), *befores_of(target, settings)):
+        check_ending(path)
+        files.check_target(path)
+        if path.resolve() == source.resolve():
+            raise DebayesError(f"{path} is the raw itself: write the picture somewhere else")
     raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
     height, width = raw.size
     log.info(
@@ -247,12 +268,16 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
     for kind, values in developed.maps.items():
         map_files = maps.encode(kind, values, about, unit="1 = white, linear")
         encoded += zip(maps.places(target, kind), map_files, strict=True)
-    written = [path for path, _ in encoded]
-    if settings.keep and target.exists():
-        log.info("%s exists and is kept", target)
-    else:
-        encoded.append((target, _encode_picture(developed, settings)))
-        written.insert(0, target)
+    made: list[Path] = []
+    for path in reversed(pictures_of(target, settings)):
+        if settings.keep and path.exists():
+            log.info("%s exists and is kept", path)
+        else:
+            made.insert(0, path)
+    befores = [path for path in befores_of(target, settings) if not (settings.keep and path.exists())]
+    written = [*made, *befores, *(path for path, _ in encoded)]
+    encoded += [(path, _encode_before(path, loaded, settings)) for path in befores]
+    encoded += [(path, _encode_picture(path, developed, settings)) for path in reversed(made)]
     height, width = raw.size
     answer = {
         "source": str(loaded.source),
@@ -265,31 +290,47 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
         "assumed": list(raw.assumed),
         **loop.describe_adapted(developed.adapted),
     }
-    header = replace(raw, mosaic=torch.empty(1, 0, 0)) if target in written and metadata.has_more(raw) else None
-    return EncodedFile(tuple(encoded), loaded.source, header, answer)
+    header = replace(raw, mosaic=torch.empty(1, 0, 0)) if made and metadata.has_more(raw) else None
+    return EncodedFile(tuple(encoded), (*made, *befores), loaded.source, header, answer)
 
 
 def save(encoded: EncodedFile, *, direct: bool = False) -> dict[str, Any]:
     """The last step: write the files, past the system's cache if `direct`, and say what was done."""
-    for i, (path, file) in enumerate(encoded.files):
+    for path, file in encoded.files:
         with files.replace(path) as temporary:
             file.store(temporary, directly=direct)
-            if encoded.header is not None and i == len(encoded.files) - 1:
+            if encoded.header is not None and path in encoded.pictures:
                 metadata.copy_by_exiftool(encoded.source, temporary, encoded.header)
     return encoded.answer
 
 
-def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
+def _encode_picture(path: Path, developed: DevelopedFile, settings: Settings) -> MemoryFile:
     """The linear DNG, or the rendered picture with the EXIF data of its raw."""
-    counts, raw, target = developed.counts, developed.loaded.raw, developed.loaded.target
+    counts, raw = developed.counts, developed.loaded.raw
     stops = settings.exposure + raw.exposure
-    if target.suffix.lower() == ".dng":
-        return dng.draft(counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining)
-    bits = pictures.check_bits(target, None)
-    log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
-    shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)
+    if path.suffix.lower() == ".dng":
+        preview = rendering.preview(counts, raw, stops=stops)
+        return dng.draft(counts, raw, preview=preview, left=developed.remaining)
+    log.info("%s: rendered %+.2g stops brighter, in %s", path, stops, settings.space)
+    bits = pictures.check_bits(path, None)
+    shown = rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits)
+    return _encode_rendered(path, shown, raw, settings)
+
+
+def _encode_before(path: Path, loaded: LoadedRaw, settings: Settings) -> MemoryFile:
+    """The picture without denoising, rendered as the developed one is."""
+    raw, bits = loaded.raw, pictures.check_bits(path, None)
+    stops = settings.exposure + raw.exposure
+    shown = rendering.render_plain(raw, stops=stops, space=settings.space, bits=bits)
+    return _encode_rendered(path, shown, raw, settings)
+
+
+def _encode_rendered(path: Path, shown: NDArray[Any], raw: Raw, settings: Settings) -> MemoryFile:
+    """A rendered picture, upright, with its colour profile and the EXIF data of its raw."""
     icc, exif = icc_profiles.color_profile(settings.space), metadata.exif_block(raw)
-    return pictures.assemble(target.suffix, shown, icc=icc, exif=exif, quality=settings.quality)
+    return pictures.assemble(
+        path.suffix, rendering.upright(shown, raw), icc=icc, exif=exif, quality=settings.quality
+    )
 
 
 def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from debayes.darkroom.canvas import linear_of
 from debayes.darkroom.domain import strips
 from debayes.formats import pictures
 from debayes.formats.raw import Raw
-from debayes.imaging import color
+from debayes.imaging import color, malvar
 
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
@@ -23,6 +23,17 @@ def render(
     shown = np.empty(counts.shape, np.uint8 if bits == 8 else np.uint16)
     for rows in strips(len(counts)):
         linear = linear_of(torch.from_numpy(counts[rows]), 0)
+        picture = color.render(linear, raw.gains, raw.matrix, exposure=stops, space=space)
+        shown[rows] = pictures.quantise(picture.permute(1, 2, 0), bits).numpy()
+    return shown
+
+
+def render_plain(raw: Raw, *, stops: float, space: str = "srgb", bits: int = 8) -> Shaped[np.ndarray, "h w 3"]:
+    """The picture before: demosaicked by linear filters, noise and all, and rendered as `render` does it."""
+    height, width = raw.size
+    shown = np.empty((height, width, 3), np.uint8 if bits == 8 else np.uint16)
+    for rows in strips(height):
+        linear = malvar.demosaick_rows(raw.mosaic, raw.pattern, rows)
         picture = color.render(linear, raw.gains, raw.matrix, exposure=stops, space=space)
         shown[rows] = pictures.quantise(picture.permute(1, 2, 0), bits).numpy()
     return shown
