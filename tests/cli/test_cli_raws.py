@@ -138,6 +138,37 @@ def test_info(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert facts["levels"]["black"] == [2048] * 4 and facts["white_balance"]["red"] == 2
 
 
+def test_info_of_several(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files, models and folders at once, by their names; a bad one does not hide the others."""
+    (shot.parent / "bad.nef").write_text("not a raw")
+    (shot.parent / "cat-debayes.dng").write_bytes(shot.read_bytes())
+    assert run(monkeypatch, "info", shot.parent, "raw-s", shot.with_suffix(".png"), "--json") == 1
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert list(facts) == [str(shot), "raw-s", str(shot.with_suffix(".png"))]
+    assert facts[str(shot)]["noise"]["level"] == "moderate noise" and facts["raw-s"]["parameters"] > 0
+    assert "bad.nef" in said.err
+    assert run(monkeypatch, "info", shot, "raw-s") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{shot}\n  camera") and "moderate noise" in out and "\nraw-s\n" in out
+    assert run(monkeypatch, "develop", shot, "-o", shot.parent / "out") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "info", shot.parent / "out" / "cat-debayes.dng") == 0
+    assert "by debayes" in capsys.readouterr().out
+
+
+def test_info_of_a_folder_without_raws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is called a folder, not a model; a folder with the name of a model does not hide it."""
+    (tmp_path / "wild-s").mkdir()
+    assert run(monkeypatch, "info", tmp_path / "wild-s") == 2
+    assert "wild-s holds no camera raws" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "info", "wild-s") == 0
+    assert "kmac_per_pixel" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("to", "options", "settings"),
     [

@@ -14,7 +14,6 @@ from PIL import Image
 from shots import BODY, shoot
 
 from debayes.darkroom import file, loop
-from debayes.engine import selection
 from debayes.evaluation import metrics
 from debayes.formats import dng, ifd, pictures, raw
 from debayes.imaging import vst
@@ -251,20 +250,6 @@ def test_refusals(network: Network, shot: Path) -> None:
         with pytest.raises(DebayesError, match=r"written as .dng, .tiff, .tif, .png, .jpg, .jpeg, not as"):
             file.develop_file(network, shot, shot.parent / f"out{ending}")
     assert [path.name for path in shot.parent.iterdir() if path.name.startswith("out")] == []
-
-
-def test_describe(shot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything in a raw that shapes its picture; no time, which only running the network would tell."""
-    bright = replace(raw.read(shot), exposure=0.35, crop=(2, 4, 100, 120))
-    monkeypatch.setattr(file.raws, "read", lambda source: bright)
-    facts = file.describe(shot, "raw-s", "cpu")
-    assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
-    assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
-    assert facts["exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
-    assert facts["matrix"][0][0] == pytest.approx(float(bright.matrix[0, 0]), abs=1e-4)
-    assert not any("seconds" in key for key in facts)
-    assert facts["engine"] in selection.NAMES and facts["engine"] != "auto"
-    assert file.describe(shot, "raw-s", "cpu", "eager")["engine"] == "eager"
 
 
 def test_steps(network: Network, shot: Path) -> None:

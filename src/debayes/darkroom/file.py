@@ -19,14 +19,12 @@ from debayes.darkroom.canvas import CountCanvas
 from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
 from debayes.darkroom.loop import Progress, check_strength
-from debayes.engine import Engine, selection
+from debayes.engine import Engine
 from debayes.formats import dng, maps, metadata, pictures
 from debayes.formats import icc as icc_profiles
-from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color
 from debayes.imaging.noise_profile import Profile
-from debayes.network import weights
 from debayes.network.network import Network
 from debayes.restoration import adaptation
 from debayes.system import files
@@ -331,44 +329,3 @@ def _encode_rendered(path: Path, shown: NDArray[Any], raw: Raw, settings: Settin
     return pictures.assemble(
         path.suffix, rendering.upright(shown, raw), icc=icc, exif=exif, quality=settings.quality
     )
-
-
-def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
-    """Everything in a raw file that shapes its picture, and which model and engine would develop it."""
-    raw = raws.read(source)
-    profile = noise_of(raw)
-    height, width = raw.size
-    if engine == "auto":
-        ranked = selection.rank(weights.load(model, device=device), height * width / 1e6)
-        engine = ranked[0] if ranked else "eager"
-    matrix = [[round(value, 4) for value in row] for row in raw.matrix.tolist()]
-    crop = dict(zip(("top", "left", "height", "width"), raw.crop, strict=True)) if raw.crop else "none"
-    return {
-        "camera": raw.camera or "unknown",
-        "lens": raw.lens or "unknown",
-        "shot": {
-            "iso": raw.iso,
-            "seconds": raw.seconds,
-            "aperture": raw.aperture,
-            "focal_length": raw.focal_length,
-            "date": raw.date or None,
-        },
-        "size": f"{width}x{height}",
-        "megapixels": round(height * width / 1e6, 1),
-        "pattern": raw.pattern,
-        "levels": {**raw.levels, "blown from": round(raw.saturation, 4)},
-        "white_balance": dict(zip(("red", "green", "blue"), (round(gain, 4) for gain in raw.gains), strict=True)),
-        "matrix": matrix,
-        "exposure": raw.exposure,
-        "crop": crop,
-        "orientation": raw.orientation,
-        "noise": {
-            "gain": float(f"{profile.gain:.3g}"),
-            "floor": float(f"{profile.floor:.3g}"),
-            "source": "stored in the file" if raw.profile else "estimated from the mosaic",
-        },
-        "assumed": "; ".join(raw.assumed),
-        "model": model,
-        "device": device,
-        "engine": engine,
-    }
