@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import run
 
-from debayes.darkroom import file
+from debayes.darkroom import batch, file
 from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.network import weights
@@ -116,6 +116,19 @@ def test_several_formats_and_before(
     assert "was there already" in capsys.readouterr().out
     assert run(monkeypatch, "develop", shot, "--before", "--exposure", 0.5) == 0
     assert (shot.parent / "cat-debayes.before.jpg").exists()
+
+
+def test_strengths(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A strip beside the raw, or where it is wanted; develop then skips it."""
+    assert run(monkeypatch, "strengths", shot, "--crop", 10, 5, 40, 30, "--engine", "eager", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    strip = shot.with_name("cat-debayes.strengths.png")
+    assert answer == {"written": [str(strip)], "strengths": [0, 0.2, 0.4, 0.6, 0.8, 1], "crop": [10, 5, 40, 30]}
+    assert pictures.read(strip).shape == (3, 30 + 26, 6 * 44 - 4) and batch.is_own(strip)
+    assert run(monkeypatch, "strengths", shot, "-o", shot.parent / "a.png", "--exposure", 1) == 0
+    assert "strengths 0, 0.2, 0.4, 0.6, 0.8, 1 of the crop 0 0 90 70" in capsys.readouterr().out
+    assert run(monkeypatch, "strengths", shot, "--crop", 80, 0, 40, 40) == 2
+    assert "not inside the picture, which is 90x70 pixels" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_a_failed_one(

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from debayes.cli import models, pictures, research
+from debayes.cli.strengths import strengths
 from debayes.cli.options import Debug, Verbose, common_options
 from debayes.system import errors, log, malloc
 
@@ -84,6 +85,7 @@ PICTURES, RESEARCH, MODELS = "Pictures", "Research and training", "Models"
 
 COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
     (PICTURES, pictures.develop, _Command),
+    (PICTURES, strengths, _Command),
     (PICTURES, pictures.restore, _Command),
     (PICTURES, models.info, _Command),
     (PICTURES, pictures.simulate, _Command),
@@ -103,7 +105,7 @@ for panel, function, kind in COMMANDS:
     app.command(cls=kind, rich_help_panel=panel)(common_options(function))
 
 # Commands that run networks on whole pictures: for them the allocator keeps freed memory.
-RESTORING = ("develop", "restore", "info", "demo", "bench", "evaluate", "reproduce")
+RESTORING = ("develop", "strengths", "restore", "info", "demo", "bench", "evaluate", "reproduce")
 
 
 def main() -> None:
