@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from debayes.cli import models, pictures, research
-from debayes.cli.strengths import strengths
 from debayes.cli.options import Debug, Verbose, common_options
+from debayes.cli.strengths import strengths
 from debayes.system import errors, log, malloc
 
 

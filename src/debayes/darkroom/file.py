@@ -14,7 +14,7 @@ from jaxtyping import UInt16
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from debayes.darkroom import loop, rendering
+from debayes.darkroom import loop, map_panels, rendering
 from debayes.darkroom.canvas import CountCanvas
 from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
@@ -263,8 +263,9 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
     raw, target = loaded.raw, loaded.target
     about = {"source": loaded.source.name, "gain": profile.gain, "floor": profile.floor}
     encoded: list[tuple[Path, MemoryFile]] = []
+    panels = _map_panels(developed, settings) if developed.maps else {}
     for kind, values in developed.maps.items():
-        map_files = maps.encode(kind, values, about, unit="1 = white, linear")
+        map_files = maps.encode(kind, values, panels[kind], about, unit="1 = white, linear")
         encoded += zip(maps.places(target, kind), map_files, strict=True)
     made: list[Path] = []
     for path in reversed(pictures_of(target, settings)):
@@ -300,6 +301,13 @@ def save(encoded: EncodedFile, *, direct: bool = False) -> dict[str, Any]:
             if encoded.header is not None and path in encoded.pictures:
                 metadata.copy_by_exiftool(encoded.source, temporary, encoded.header)
     return encoded.answer
+
+
+def _map_panels(developed: DevelopedFile, settings: Settings) -> dict[str, list[maps.Panel]]:
+    """What the plots of the maps show."""
+    raw = developed.loaded.raw
+    stops = settings.exposure + raw.exposure
+    return map_panels.panels_of_raw(developed.maps, developed.counts, raw, stops=stops, space=settings.space)
 
 
 def _encode_picture(path: Path, developed: DevelopedFile, settings: Settings) -> MemoryFile:
