@@ -15,6 +15,7 @@ from torch import Tensor
 from debayes.network.config import Config
 from debayes.network.network import Network
 from debayes.posterior import variational
+from debayes.posterior.nig import whole
 from debayes.training import data
 from debayes.training.recipe import Data, Noise
 
@@ -63,11 +64,11 @@ def main() -> None:
         compiled = torch.compile(variational.prior) if cuda else variational.prior
         return lambda: compiled(made.observed, made.target, measured=measured)
 
-    whole = seconds(torch.compile(step) if cuda else step, cuda)
-    print(f"{device.type}, {batch} patches of {patch}x{patch}: a step of wild-s takes {1e3 * whole:.2f} ms")
+    of_step = seconds(torch.compile(step) if cuda else step, cuda)
+    print(f"{device.type}, {batch} patches of {patch}x{patch}: a step of wild-s takes {1e3 * of_step:.2f} ms")
     for name, measured in (("everywhere, as in the paper", False), ("at measured photosites", True)):
         took = seconds(filter_(measured), cuda)
-        print(f"prior {name}: {1e3 * took:.2f} ms, {took / whole:.0%} of the step")
+        print(f"prior {name}: {1e3 * took:.2f} ms, {took / of_step:.0%} of the step")
 
 
 if __name__ == "__main__":

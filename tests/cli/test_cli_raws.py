@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import run
 
-from debayes.darkroom import file
+from debayes.darkroom import batch, file
 from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.network import weights
@@ -39,6 +39,17 @@ def test_develop(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert target.stat().st_mtime_ns > stamp
 
 
+def test_own_files_are_skipped(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`develop *.dng` run twice: the second run does not try the first one's output."""
+    assert run(monkeypatch, "develop", shot) == 0
+    assert run(monkeypatch, "develop", shot, shot.with_name("cat-debayes.dng")) == 0
+    said = capsys.readouterr()
+    assert said.err == "debayes: skipped 1 file that debayes wrote: cat-debayes.dng\n"
+    assert "was there already" in said.out
+
+
 def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A summary at the end, the bad one named, exit code 1."""
     (shot.parent / "bad.nef").write_text("not a raw")
@@ -61,6 +72,7 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     ("arguments", "words"),
     [
         (("develop", "{shot}", "--to", "gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
+        (("develop", "{shot}", "--to", "dng,gif"), "developed to dng, tiff, png, jpeg, not 'gif'"),
         (("develop", "{shot}", "--space", "adobe"), "srgb or p3, not 'adobe'"),
         (("develop", "{shot}", "-o", "{shot}.jpg"), "--output is a folder, not a file like"),
         (("develop", "{shot}", "--space", "p3"), "for rendered pictures"),
@@ -90,6 +102,35 @@ def test_one_sentence(
     assert words in said and "Traceback" not in said
 
 
+def test_several_formats_and_before(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run writes them all; run again, all are there already; a DNG alone has its before as JPEG."""
+    command = ("develop", shot, "-o", shot.parent / "out", "--to", "dng,jpg,dng", "--before", "--exposure", 0.5)
+    assert run(monkeypatch, *command) == 0
+    names = ["cat-debayes.before.jpg", "cat-debayes.dng", "cat-debayes.jpg"]
+    assert sorted(path.name for path in (shot.parent / "out").iterdir()) == names
+    out = capsys.readouterr().out
+    assert all(name in out for name in names)
+    assert run(monkeypatch, *command) == 0
+    assert "was there already" in capsys.readouterr().out
+    assert run(monkeypatch, "develop", shot, "--before", "--exposure", 0.5) == 0
+    assert (shot.parent / "cat-debayes.before.jpg").exists()
+
+
+def test_strengths(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A strip beside the raw, or where it is wanted; develop then skips it."""
+    assert run(monkeypatch, "strengths", shot, "--crop", 10, 5, 40, 30, "--engine", "eager", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    strip = shot.with_name("cat-debayes.strengths.png")
+    assert answer == {"written": [str(strip)], "strengths": [0, 0.2, 0.4, 0.6, 0.8, 1], "crop": [10, 5, 40, 30]}
+    assert pictures.read(strip).shape == (3, 30 + 26, 6 * 44 - 4) and batch.is_own(strip)
+    assert run(monkeypatch, "strengths", shot, "-o", shot.parent / "a.png", "--exposure", 1) == 0
+    assert "strengths 0, 0.2, 0.4, 0.6, 0.8, 1 of the crop 0 0 90 70" in capsys.readouterr().out
+    assert run(monkeypatch, "strengths", shot, "--crop", 80, 0, 40, 40) == 2
+    assert "not inside the picture, which is 90x70 pixels" in capsys.readouterr().err
+
+
 def test_a_missing_file_is_a_failed_one(
     shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +149,37 @@ def test_info(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert run(monkeypatch, "info", shot, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["levels"]["black"] == [2048] * 4 and facts["white_balance"]["red"] == 2
+
+
+def test_info_of_several(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files, models and folders at once, by their names; a bad one does not hide the others."""
+    (shot.parent / "bad.nef").write_text("not a raw")
+    (shot.parent / "cat-debayes.dng").write_bytes(shot.read_bytes())
+    assert run(monkeypatch, "info", shot.parent, "raw-s", shot.with_suffix(".png"), "--json") == 1
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert list(facts) == [str(shot), "raw-s", str(shot.with_suffix(".png"))]
+    assert facts[str(shot)]["noise"]["level"] == "moderate noise" and facts["raw-s"]["parameters"] > 0
+    assert "bad.nef" in said.err
+    assert run(monkeypatch, "info", shot, "raw-s") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{shot}\n  camera") and "moderate noise" in out and "\nraw-s\n" in out
+    assert run(monkeypatch, "develop", shot, "-o", shot.parent / "out") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "info", shot.parent / "out" / "cat-debayes.dng") == 0
+    assert "by debayes" in capsys.readouterr().out
+
+
+def test_info_of_a_folder_without_raws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is called a folder, not a model; a folder with the name of a model does not hide it."""
+    (tmp_path / "wild-s").mkdir()
+    assert run(monkeypatch, "info", tmp_path / "wild-s") == 2
+    assert "wild-s holds no camera raws" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "info", "wild-s") == 0
+    assert "kmac_per_pixel" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

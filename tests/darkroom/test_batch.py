@@ -64,6 +64,27 @@ def test_plan(folder: Path) -> None:
     assert not any("debayes-debayes" in name or name.startswith(".") for name in names)
 
 
+def test_own_files_are_skipped(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Given once more with the raws, as `*.dng` does: by their names, and renamed ones by what is inside."""
+    jobs = batch.plan([folder / "a.dng"], None, ".dng")
+    assert all(outcome.answer for outcome in batch.run(jobs, "raw-s", Settings()))
+    developed = folder / "a-debayes.dng"
+    (folder / "renamed.DNG").write_bytes(developed.read_bytes())
+    assert batch.is_own(folder / "renamed.DNG") and not batch.is_own(folder / "a.dng")
+    for name in ("x-debayes.JPG", "x-debayes.noise.tiff", "x-debayes.doubt.png"):
+        assert batch.is_own(folder / name)
+    for name in ("x-debayes.nef", "debayes.dng", "x-debayes.dng.nef", "empty.nef", "short.dng", "gone.dng"):
+        assert not batch.is_own(folder / name)
+    caplog.clear()
+    again = batch.plan(sorted(folder.glob("[ar]*.[dD]*")), None, ".dng")
+    assert [job.source.name for job in again] == ["a.dng"]
+    assert caplog.messages == ["skipped 2 files that debayes wrote: a-debayes.dng, renamed.DNG"]
+    names = {job.source.name for job in batch.plan([folder], folder / "out", ".dng")}
+    assert names == {"a.dng", "b.DNG", "c.dng", "short.dng", "empty.nef", "words.cr2"}
+    with pytest.raises(ValueError, match="give the camera's own files"):
+        batch.plan([developed], None, ".dng")
+
+
 def test_folders_with_the_same_names(folder: Path, source: Path) -> None:
     """As two memory cards have them: each gets a folder of its own below the output, if it must."""
     for card in ("first", "second"):
@@ -82,7 +103,7 @@ def test_plan_refuses(folder: Path) -> None:
     with pytest.raises(ValueError, match="holds no camera raws"):
         batch.plan([folder / "none"], None, ".dng")
     (folder / "none" / "a-debayes.dng").touch()
-    with pytest.raises(ValueError, match="holds DNGs by debayes only"):
+    with pytest.raises(ValueError, match="only files that debayes wrote"):
         batch.plan([folder / "none"], None, ".dng")
     (folder / "none" / "a-debayes.dng").unlink()
     (job, other) = batch.plan([folder / "none", folder / "a.dng"], None, ".dng")

@@ -14,7 +14,6 @@ from PIL import Image
 from shots import BODY, shoot
 
 from debayes.darkroom import file, loop, rendering
-from debayes.engine import selection
 from debayes.evaluation import metrics
 from debayes.formats import dng, ifd, pictures, raw
 from debayes.imaging import vst
@@ -128,6 +127,51 @@ def test_maps(network: Network, shot: Path) -> None:
     assert level == pytest.approx(float(BODY.profile(3200).variance(truth).sqrt().mean()), rel=0.2)
 
 
+def test_several_formats(network: Network, shot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One restoration gives the files that each format alone gives; what exists is kept; the raw is safe."""
+    settings = file.Settings(also=(".jpg", ".tiff", ".dng"), exposure=0.5)
+    calls: list[int] = []
+    restore = file.restore
+    monkeypatch.setattr(file, "restore", lambda *a, **k: calls.append(1) or restore(*a, **k))
+    answer = file.develop_file(network, shot, shot.parent / "out.dng", settings)
+    assert calls == [1]
+    assert [Path(path).name for path in answer["written"]] == ["out.dng", "out.jpg", "out.tiff"]
+    for ending in (".dng", ".jpg", ".tiff"):
+        file.develop_file(network, shot, shot.parent / f"alone{ending}", file.Settings(exposure=0.5))
+        assert (shot.parent / f"alone{ending}").read_bytes() == (shot.parent / f"out{ending}").read_bytes()
+    (shot.parent / "out.jpg").unlink()
+    assert not file.is_done(shot.parent / "out.dng", settings)
+    answer = file.develop_file(network, shot, shot.parent / "out.dng", replace(settings, keep=True))
+    assert [Path(path).name for path in answer["written"]] == ["out.jpg"]
+    assert file.is_done(shot.parent / "out.dng", settings)
+    with pytest.raises(DebayesError, match="is the raw itself"):
+        file.develop_file(network, shot, shot.with_suffix(".jpg"), file.Settings(also=(".dng",)))
+    with pytest.raises(DebayesError, match=r"not as \.gif"):
+        file.develop_file(network, shot, shot.parent / "out.dng", file.Settings(also=(".gif",)))
+
+
+def test_before(network: Network, shot: Path) -> None:
+    """The picture without denoising: as bright as the developed one, noisier, in each rendered format."""
+    settings = file.Settings(before=True, also=(".png", ".jpg"), exposure=0.5)
+    answer = file.develop_file(network, shot, shot.parent / "out.dng", settings)
+    names = [Path(path).name for path in answer["written"]]
+    assert names == ["out.dng", "out.png", "out.jpg", "out.before.png", "out.before.jpg"]
+    before, after = (pictures.read(shot.parent / f"out{kind}.png") for kind in (".before", ""))
+    assert before.shape == after.shape
+    # noise on a concave curve is a little darker on average, in blue most
+    assert float((before.mean((1, 2)) - after.mean((1, 2))).abs().max()) < 0.03
+    steps = [float(picture.diff(dim=2).square().mean()) for picture in (before, after)]
+    assert steps[0] > 1.5 * steps[1]
+    with Image.open(shot.parent / "out.before.jpg") as opened:
+        assert opened.getexif().get_ifd(ifd.EXIF)[34855] == 3200
+    (shot.parent / "out.before.png").unlink()
+    assert not file.is_done(shot.parent / "out.dng", settings)
+    answer = file.develop_file(network, shot, shot.parent / "out.dng", replace(settings, keep=True))
+    assert [Path(path).name for path in answer["written"]] == ["out.before.png"]
+    alone = file.develop_file(network, shot, shot.parent / "alone.dng", file.Settings(before=True))
+    assert [Path(path).name for path in alone["written"]] == ["alone.dng", "alone.before.jpg"]
+
+
 def test_adapt_leaves_known_noise_alone(network: Network, shot: Path) -> None:
     """A raw like those of the training needs no adapting."""
     answer = file.develop_file(network, shot, shot.parent / "out.dng", file.Settings(adapt=5))
@@ -206,20 +250,6 @@ def test_refusals(network: Network, shot: Path) -> None:
         with pytest.raises(DebayesError, match=r"written as .dng, .tiff, .tif, .png, .jpg, .jpeg, not as"):
             file.develop_file(network, shot, shot.parent / f"out{ending}")
     assert [path.name for path in shot.parent.iterdir() if path.name.startswith("out")] == []
-
-
-def test_describe(shot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything in a raw that shapes its picture; no time, which only running the network would tell."""
-    bright = replace(raw.read(shot), exposure=0.35, crop=(2, 4, 100, 120))
-    monkeypatch.setattr(file.raws, "read", lambda source: bright)
-    facts = file.describe(shot, "raw-s", "cpu")
-    assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
-    assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
-    assert facts["exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
-    assert facts["matrix"][0][0] == pytest.approx(float(bright.matrix[0, 0]), abs=1e-4)
-    assert not any("seconds" in key for key in facts)
-    assert facts["engine"] in selection.NAMES and facts["engine"] != "auto"
-    assert file.describe(shot, "raw-s", "cpu", "eager")["engine"] == "eager"
 
 
 def test_steps(network: Network, shot: Path) -> None:

@@ -12,7 +12,7 @@ from shots import BODY, photograph, shoot
 from debayes.darkroom import loop, rendering
 from debayes.formats import pictures
 from debayes.formats.raw import Raw
-from debayes.imaging import color
+from debayes.imaging import cfa, color
 from debayes.imaging.noise_profile import Profile
 from debayes.network import weights
 from debayes.system.errors import DebayesError
@@ -92,3 +92,15 @@ def test_save_rejects_other_endings(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         developed.save(tmp_path / "gone" / "saved.dng")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_render_plain(bits: int) -> None:
+    """A grey card without noise is rendered as its counts are, with the same exposure and space."""
+    clean = (0.2 / torch.tensor(BODY.gains)).view(3, 1, 1).expand(3, 70, 50).contiguous()
+    raw = Raw(cfa.mosaic(clean, "GBRG"), "GBRG", BODY.gains, BODY.matrix)
+    counts = (clean.permute(1, 2, 0) * 65535).round().numpy().astype(np.uint16)
+    options = {"stops": 0.7, "space": "p3", "bits": bits}
+    found, expected = rendering.render_plain(raw, **options), rendering.render(counts, raw, **options)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    assert int(np.abs(found.astype(int) - expected).max()) <= 2**bits // 256

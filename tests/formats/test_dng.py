@@ -59,6 +59,22 @@ def test_libraw_reads_the_same_pixels(tmp_path: Path, size: tuple[int, int], ord
         assert back.white_level == 65535 and list(back.black_level_per_channel[:3]) == [0, 0, 0]
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_developed_files_are_told_from_raws(tmp_path: Path, order: ifd.Order) -> None:
+    """A linear DNG by debayes is one; a mosaic by debayes, a linear DNG by another program and no DNG are not."""
+    path, block = tmp_path / "a.dng", ifd.Block(order, ({271: ifd.text("Maker")},), {}, {})
+    dng.write(path, picture(64, 80), shot(64, 80, block=block), preview=PREVIEW)
+    assert dng.is_developed(path)
+    dng.write(path, picture(64, 80), shot(64, 80, block=block), preview=PREVIEW, software="another program")
+    assert not dng.is_developed(path)
+    dng.write_mosaic(path, picture(64, 80)[..., 0], shot(64, 80), black=0, white=65535, preview=PREVIEW)
+    assert not dng.is_developed(path)
+    for content in (b"", b"II*\0", b"words" * 100):
+        path.write_bytes(content)
+        assert not dng.is_developed(path)
+    assert not dng.is_developed(tmp_path / "gone.dng") and not dng.is_developed(tmp_path)
+
+
 def test_the_curve() -> None:
     """Black and white are kept, counts are rounded to the nearest step, and that adds less than a thousandth to the
     photon noise of 30,000 electrons, which no network takes out whole."""

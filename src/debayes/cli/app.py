@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from debayes.cli import models, pictures, research
 from debayes.cli.doctor import doctor
 from debayes.cli.options import Debug, Verbose, common_options
+from debayes.cli.strengths import strengths
 from debayes.system import errors, log, malloc
 
 
@@ -85,6 +86,7 @@ PICTURES, RESEARCH, MODELS = "Pictures", "Research and training", "Models"
 
 COMMANDS: tuple[tuple[str, Callable[..., None], type[_Command]], ...] = (
     (PICTURES, pictures.develop, _Command),
+    (PICTURES, strengths, _Command),
     (PICTURES, pictures.restore, _Command),
     (PICTURES, models.info, _Command),
     (PICTURES, pictures.simulate, _Command),
@@ -105,7 +107,7 @@ for panel, function, kind in COMMANDS:
     app.command(cls=kind, rich_help_panel=panel)(common_options(function))
 
 # Commands that run networks on whole pictures: for them the allocator keeps freed memory.
-RESTORING = ("develop", "restore", "info", "demo", "bench", "evaluate", "reproduce")
+RESTORING = ("develop", "strengths", "restore", "info", "demo", "bench", "evaluate", "reproduce")
 
 
 def main() -> None:

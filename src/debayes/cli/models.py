@@ -7,39 +7,92 @@ from typing import Annotated, Any
 import typer
 
 from debayes.cli.options import Device, Json, choose_raw_model, find_device, indent, show
+from debayes.system import errors
+from debayes.system.errors import DebayesError
 
 
 def info(
     what: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            help="A camera raw, a picture, a mosaic, a weight file or a model's name; without it, all models."
+            help="Camera raws, folders of them, pictures, mosaics, weight files or models' names; without any, all "
+            "models.",
+            show_default=False,
         ),
     ] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Describe a file or a model: size, levels, pattern and noise; weights, recipe, licences and results.
+    """Describe files and models: size, levels, pattern and noise; weights, recipe, licences and results.
 
     Of a camera raw also: the shot, everything that shapes its picture, and which model and engine would develop it.
+    With --json one file's facts are printed alone, those of several and of models by their names.
     """
-    from debayes.darkroom import file
-    from debayes.formats import pictures, raw
     from debayes.network import weights
 
-    if what is not None and Path(what).suffix.lower() in raw.ENDINGS:
+    names = [name for given in what for name in _inside(given)] if what else weights.shipped()
+    answers: dict[str, dict[str, Any]] = {}
+    failed: list[str] = []
+    for name in names:
+        try:
+            answers[name] = _describe(name, device)
+        except (DebayesError, OSError) as error:
+            if len(names) == 1:
+                raise
+            failed.append(errors.one_line(error))
+    alone = len(names) == 1 and _is_file(names[0])
+    short = {
+        name: facts | {"licences": _most(facts["licences"])} if "licences" in facts else facts
+        for name, facts in answers.items()
+    }
+    lines = (
+        indent(answers[names[0]], "")
+        if alone
+        else (line for name, facts in short.items() for line in (name, *indent(facts, "  ")))
+    )
+    text = "\n".join(lines)
+    show(answers[names[0]] if alone else answers, json_, text or "no model is shipped with this installation")
+    for line in failed:
+        typer.echo(f"debayes: {line}", err=True)
+    if failed:
+        raise typer.Exit(errors.SOME_FAILED if answers else errors.FAILED)
+
+
+def _inside(name: str) -> list[str]:
+    """The file or model itself, or the raws of a folder."""
+    from debayes.darkroom import batch
+    from debayes.formats import raw
+    from debayes.network import weights
+
+    if not Path(name).is_dir() or name in weights.shipped():
+        return [name]
+    found = [str(path) for path in raw.find(Path(name)) if not batch.is_own(path)]
+    if not found:
+        raise DebayesError(
+            f"the folder {name} holds no camera raws: give camera raws, pictures, mosaics, weight files or models"
+        )
+    return found
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is that of a raw or a picture by its ending; others are models."""
+    from debayes.formats import pictures, raw
+
+    return Path(name).suffix.lower() in (*raw.ENDINGS, *pictures.PICTURES)
+
+
+def _describe(name: str, device: str) -> dict[str, Any]:
+    """The facts about a raw, a picture or a model."""
+    from debayes.darkroom import description
+    from debayes.formats import dng, pictures, raw
+
+    path = Path(name)
+    if path.suffix.lower() == ".dng" and dng.is_developed(path):
+        return {"developed": "by debayes: info on the camera's own file describes the shot"}
+    if path.suffix.lower() in raw.ENDINGS:
         place = find_device(device)
-        facts = file.describe(Path(what), choose_raw_model("auto", place), place)
-        show(facts, json_, "\n".join(indent(facts, "")))
-        return
-    if what is not None and Path(what).suffix.lower() in pictures.PICTURES:
-        answer: dict[str, Any] = pictures.describe(Path(what))
-        show(answer, json_, "\n".join(f"{key:<10} {value}" for key, value in answer.items()))
-        return
-    cards = {name: _describe_model(name) for name in ([what] if what else weights.shipped())}
-    short = {name: card | {"licences": _most(card["licences"])} for name, card in cards.items()}
-    text = "\n".join(line for name, card in short.items() for line in (name, *indent(card, "  ")))
-    show(cards, json_, text or "no model is shipped with this installation")
+        return description.describe(path, choose_raw_model("auto", place), place)
+    return pictures.describe(path) if _is_file(name) else _describe_model(name)
 
 
 def prune(

@@ -1,10 +1,11 @@
 """The commands for pictures: develop, restore, simulate, demo. Heavy modules are imported inside."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from debayes.cli import outcomes
 from debayes.cli.options import (
     MACHINE,
     OUTPUT,
@@ -25,13 +26,7 @@ from debayes.cli.options import (
     make_folder,
     show,
 )
-from debayes.system import errors
 from debayes.system.errors import DebayesError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from debayes.darkroom.batch import Outcome
 
 # Distance of the seeds of two runs of `simulate`: pictures of different runs never share their noise.
 SEED_STRIDE = 1_000_003
@@ -59,7 +54,8 @@ def develop(
     to: Annotated[
         str,
         typer.Option(
-            help="dng (linear, all metadata), or a rendered tiff (16 bit), png (16 bit) or jpeg.",
+            help="dng (linear, all metadata), or a rendered tiff (16 bit), png (16 bit) or jpeg; or several, as in "
+            "dng,jpeg.",
             rich_help_panel=OUTPUT,
         ),
     ] = "dng",
@@ -74,6 +70,14 @@ def develop(
         typer.Option(
             "--maps/--no-maps",
             help="Also write maps of noise and doubt (standard deviations), as 16-bit TIFF and as PNG.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    before: Annotated[
+        bool,
+        typer.Option(
+            "--before/--no-before",
+            help="Also write NAME-debayes.before.jpg: plainly demosaicked, not denoised, rendered alike.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -127,8 +131,9 @@ def develop(
     from debayes.darkroom import batch, file
     from debayes.imaging import cfa
 
-    to = {"jpg": "jpeg", "tif": "tiff"}.get(to, to)
-    _check_format(to, space, rendering=(exposure, space, quality) != (0.0, "srgb", 95))
+    formats = _parse_formats(to)
+    is_dng_only = formats == ["dng"] and not before
+    _check_rendering(space, is_dng_only=is_dng_only, is_asked=(exposure, space, quality) != (0.0, "srgb", 95))
     if threads is not None and threads < jobs:
         raise DebayesError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
     if output is not None and output.suffix.lower() in file.FORMATS.values() and not output.exists():
@@ -146,11 +151,13 @@ def develop(
         exposure=exposure,
         space=space,
         quality=quality,
+        also=tuple(file.FORMATS[name] for name in formats[1:]),
+        before=before,
     )
-    plan = batch.plan(photos, output, file.FORMATS[to])
+    plan = batch.plan(photos, output, file.FORMATS[formats[0]])
     if output is not None:
         make_folder(output)
-    outcomes = []
+    done = []
     with batch_bar(len(plan)) as (report, say):
         for outcome in batch.run(
             plan,
@@ -162,49 +169,35 @@ def develop(
             overwrite=overwrite,
             progress=lambda job, share: report(job.source.name, share),
         ):
-            outcomes.append(outcome)
+            done.append(outcome)
             answer = outcome.answer or {}
-            say(answer.get("width", 0) * answer.get("height", 0), "" if json_ else _outcome(outcome))
-    outcomes.sort(key=lambda outcome: plan.index(outcome.job))
-    _summarise(outcomes, json_)
+            say(answer.get("width", 0) * answer.get("height", 0), "" if json_ else outcomes.describe(outcome))
+    done.sort(key=lambda outcome: plan.index(outcome.job))
+    outcomes.summarise(done, json_)
 
 
-def _check_format(to: str, space: str, *, rendering: bool) -> None:
-    """Reject formats and colour spaces that pictures cannot be developed to."""
+def _parse_formats(to: str) -> list[str]:
+    """The formats of --to, each once: "dng,jpg" is dng and jpeg."""
     from debayes.darkroom import file
+
+    names = [name.strip().lower() for name in to.split(",")]
+    names = list(dict.fromkeys({"jpg": "jpeg", "tif": "tiff"}.get(name, name) for name in names))
+    for name in names:
+        if name not in file.FORMATS:
+            raise DebayesError(f"pictures are developed to {', '.join(file.FORMATS)}, not {name!r}")
+    return names
+
+
+def _check_rendering(space: str, *, is_dng_only: bool, is_asked: bool) -> None:
+    """Reject unknown colour spaces, and options of rendered pictures if none is written."""
     from debayes.imaging import color
 
-    if to not in file.FORMATS:
-        raise DebayesError(f"pictures are developed to {', '.join(file.FORMATS)}, not {to!r}")
     if space not in color.SPACES:
         raise DebayesError(f"the colour space is {' or '.join(color.SPACES)}, not {space!r}")
-    if to == "dng" and rendering:
+    if is_dng_only and is_asked:
         raise DebayesError(
             "--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg"
         )
-
-
-def _summarise(outcomes: "Sequence[Outcome]", as_json: bool) -> None:
-    """Print what was done and what failed, and exit with 1, 2 or 70 if something did."""
-    failed = [outcome.error for outcome in outcomes if outcome.error]
-    bugs = [outcome.bug for outcome in outcomes if outcome.bug is not None]
-    if as_json:
-        answers = [
-            {"source": str(o.job.source), "written": [], "skipped": o.skipped, "error": o.error} | (o.answer or {})
-            for o in outcomes
-        ]
-        show(answers, True, "")
-    elif len(outcomes) > 1:
-        skipped = sum(outcome.skipped for outcome in outcomes)
-        done = len(outcomes) - skipped - len(failed)
-        again = " (--overwrite develops them again)" if skipped else ""
-        typer.echo(f"{done} developed, {skipped} were there already{again}, {len(failed)} failed")
-    for error in failed:
-        typer.echo(f"debayes: {error}", err=True)
-    if bugs:
-        raise bugs[0]
-    if failed:
-        raise typer.Exit(errors.SOME_FAILED if len(failed) < len(outcomes) else errors.FAILED)
 
 
 def restore(
@@ -368,19 +361,3 @@ def demo(
     claimed, held = (100 * answer["interval"][key] for key in ("level", "holds"))
     bars = f"error bars     {held:6.1f} % of the truth in those of {claimed:g} %"
     show(answer, json_, "\n".join([*text, noise, bars, f"picture        {answer['picture']}"]))
-
-
-def _outcome(outcome: "Outcome") -> str:
-    """One line about one developed file."""
-    if outcome.error:
-        return ""
-    if outcome.answer is None:
-        return f"{outcome.job.target} was there already (--overwrite develops it again)"
-    answer = outcome.answer
-    kind = "stored" if answer["profile"]["stored"] else "estimated"
-    level = (answer["profile"]["gain"] * 0.18 + answer["profile"]["floor"]) ** 0.5
-    line = f"{', '.join(answer['written'])}  {answer['width']}x{answer['height']} {answer['pattern']}"
-    line += f", noise {100 * level:.2g} % of white at middle grey ({kind})"
-    if "adapted" in answer:
-        line += f", adapted {answer['adapted']['steps']} steps ({answer['adapted']['reason']})"
-    return "; ".join((line, *answer["assumed"]))

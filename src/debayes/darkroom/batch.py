@@ -1,6 +1,7 @@
 """Developing many raw files: where pictures go, what is skipped; a failing file does not stop the batch."""
 
 import pickle
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,10 +15,10 @@ from typing import Any
 
 import torch
 
-from debayes.darkroom import file, workers
+from debayes.darkroom import file, rendering, workers
 from debayes.darkroom.file import Settings
 from debayes.engine import Engine, prepare
-from debayes.formats import raw
+from debayes.formats import dng, raw
 from debayes.network import weights
 from debayes.system import cores
 from debayes.system.errors import DebayesError, is_bug, one_line
@@ -25,6 +26,9 @@ from debayes.system.log import log
 
 # The last part of a developed file's name: it tells developed DNGs from raws.
 MARK = "-debayes"
+
+# The names of files that debayes writes: pictures, and what lies beside them, such as NAME-debayes.noise.tiff.
+_OWN_NAME = re.compile(rf".*{MARK}(\.[a-z]+)?({'|'.join(map(re.escape, rendering.ENDINGS))})", re.IGNORECASE)
 
 # The megapixels assumed of a file that has not been read yet.
 TYPICAL_MEGAPIXELS = 24.0
@@ -65,18 +69,21 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
     """The jobs of files and folders: NAME-debayes.dng beside the raw, or below `output` as in the folder given.
 
     Of two raws with one name the ending is part of the picture's name: a-nef-debayes.dng and a-dng-debayes.dng. If
-    several folders hold raws of the same name, each gets a folder of its own below `output`. DNGs that debayes has
-    developed are skipped. If one of several folders holds no raws, its job will fail.
+    several folders hold raws of the same name, each gets a folder of its own below `output`. Files that debayes
+    wrote are skipped. If one of several folders holds no raws, its job will fail.
     """
-    raws_inside = {source: raw.find(source) if source.is_dir() else [] for source in sources}
+    own = [source for source in sources if not source.is_dir() and is_own(source)]
+    if own:
+        some = ", ".join(path.name for path in own[:3]) + (", ..." if len(own) > 3 else "")
+        log.warning("skipped %d %s that debayes wrote: %s", len(own), "files" if len(own) > 1 else "file", some)
+    raws_inside = {source: raw.find(source) if source.is_dir() else [] for source in sources if source not in own}
     for source, raws in raws_inside.items():
         if source.is_dir() and not raws and len(sources) == 1:
             raise DebayesError(f"the folder {source} holds no camera raws ({', '.join(raw.ENDINGS)})")
     jobs = _jobs(raws_inside, output, ending, apart=False)
     if not jobs:
-        raise DebayesError(
-            f"{', '.join(map(str, sources))} holds DNGs by debayes only: give the camera's own files"
-        )
+        many = ", ".join(map(str, sources[:3])) + (", ..." if len(sources) > 3 else "")
+        raise DebayesError(f"{many}: only files that debayes wrote; give the camera's own files")
     if output is not None and _clash(jobs):
         jobs = _jobs(raws_inside, output, ending, apart=True)
     if clash := _clash(jobs):
@@ -88,13 +95,20 @@ def plan(sources: Sequence[Path], output: Path | None, ending: str) -> list[Job]
     return jobs
 
 
+def is_own(path: Path) -> bool:
+    """Whether debayes wrote a file, by its name, or if it is a DNG by what is inside."""
+    return bool(_OWN_NAME.fullmatch(path.name)) or (path.suffix.lower() == ".dng" and dng.is_developed(path))
+
+
 def _jobs(raws_inside: dict[Path, list[Path]], output: Path | None, ending: str, *, apart: bool) -> list[Job]:
     """The jobs of the raws inside each source; with `apart`, each source has a folder of its name in `output`."""
     places: dict[Path, Path] = {}
     for source, raws in raws_inside.items():
         below = output / source.resolve().name if output is not None and apart else output
         for path in raws:
-            if not path.stem.endswith(MARK):
+            if is_own(path):
+                log.info("%s is skipped: debayes wrote it", path)
+            else:
                 places[path] = path.parent if below is None else below / path.parent.relative_to(source)
         if not raws:
             places[source] = source.parent if output is None else output
@@ -131,9 +145,9 @@ def run(
 ) -> Iterator[Outcome]:
     """Develop the files; their outcomes come back as they are done.
 
-    Pictures that exist are kept unless they are to be overwritten; maps that they lack are made. While a GPU
-    restores a picture, the next raw is read and the last picture is encoded and saved. With several processes, each
-    has its share of the cores, and progress is reported for whole files only. Folders are made as they are needed.
+    Files that exist are kept unless they are to be overwritten; formats and maps that are missing are made. While
+    a GPU restores a picture, the next raw is read and the last picture is encoded and saved. With several
+    processes, each has its share of the cores, and progress is reported for whole files only. Folders are made.
     """
     settings = replace(settings, keep=not overwrite)
     todo = []

@@ -14,18 +14,16 @@ from jaxtyping import UInt16
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from debayes.darkroom import loop, rendering
+from debayes.darkroom import loop, map_panels, rendering
 from debayes.darkroom.canvas import CountCanvas
 from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
 from debayes.darkroom.loop import Progress, check_strength
-from debayes.engine import Engine, selection
+from debayes.engine import Engine
 from debayes.formats import maps, metadata
-from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.imaging import cfa, color
 from debayes.imaging.noise_profile import Profile
-from debayes.network import weights
 from debayes.network.network import Network
 from debayes.restoration import adaptation
 from debayes.system import files
@@ -66,8 +64,12 @@ class Settings:
     """The colour space of a rendered picture."""
     quality: int = 95
     """The quality of a JPEG, from 1 to 99."""
+    also: tuple[str, ...] = ()
+    """The endings of further files of the same picture, written beside it."""
+    before: bool = False
+    """Also write the picture without denoising, rendered alike: see `rendering.render_plain`."""
     keep: bool = False
-    """Do not write a picture that exists; its maps are written alone."""
+    """Do not write files that exist, only those that are missing beside them."""
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
@@ -115,7 +117,9 @@ class EncodedFile:
     """A developed picture and its maps as files in memory."""
 
     files: tuple[tuple[Path, MemoryFile], ...]
-    """Each with its path, the picture last: where it exists, its maps do."""
+    """Each with its path, the picture last: where it exists, what lies beside it does."""
+    pictures: tuple[Path, ...]
+    """Those of them that get the metadata of the source."""
     source: Path
     header: Raw | None
     """The raw without its photosites, if exiftool has to copy metadata from the source."""
@@ -177,17 +181,32 @@ def process(
 
 
 def is_done(target: Path, settings: Settings) -> bool:
-    """Whether a picture exists, and its maps if they are asked for, however they were made."""
+    """Whether a picture exists in all formats, with what is asked for beside it, however they were made."""
+    paths = [*pictures_of(target, settings), *befores_of(target, settings)]
     beside = [path for kind in maps.KINDS for path in maps.places(target, kind)] if settings.with_maps else []
-    return all(path.exists() for path in (target, *beside))
+    return all(path.exists() for path in (*paths, *beside))
+
+
+def pictures_of(target: Path, settings: Settings) -> list[Path]:
+    """The files of a picture, one for each format."""
+    return list(dict.fromkeys([target, *(target.with_suffix(ending) for ending in settings.also)]))
+
+
+def befores_of(target: Path, settings: Settings) -> list[Path]:
+    """The files of the picture without denoising: in the rendered formats asked for, or as JPEG."""
+    if not settings.before:
+        return []
+    rendered = [path.suffix for path in pictures_of(target, settings) if path.suffix.lower() != ".dng"]
+    return [target.with_name(f"{target.stem}.before{ending}") for ending in rendered or [FORMATS["jpeg"]]]
 
 
 def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
     """The first step: read the raw, once it is clear that its picture can be written."""
-    rendering.check_ending(target)
-    files.check_target(target)
-    if target.resolve() == source.resolve():
-        raise DebayesError(f"{target} is the raw itself: write the picture somewhere else")
+    for path in (*pictures_of(target, settings), *befores_of(target, settings)):
+        rendering.check_ending(path)
+        files.check_target(path)
+        if path.resolve() == source.resolve():
+            raise DebayesError(f"{path} is the raw itself: write the picture somewhere else")
     raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
     height, width = raw.size
     log.info(
@@ -237,24 +256,20 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
     raw, target = loaded.raw, loaded.target
     about = {"source": loaded.source.name, "gain": profile.gain, "floor": profile.floor}
     encoded: list[tuple[Path, MemoryFile]] = []
+    panels = _map_panels(developed, settings) if developed.maps else {}
     for kind, values in developed.maps.items():
-        map_files = maps.encode(kind, values, about, unit="1 = white, linear")
+        map_files = maps.encode(kind, values, panels[kind], about, unit="1 = white, linear")
         encoded += zip(maps.places(target, kind), map_files, strict=True)
-    written = [path for path, _ in encoded]
-    if settings.keep and target.exists():
-        log.info("%s exists and is kept", target)
-    else:
-        file = rendering.assemble(
-            target.suffix,
-            developed.counts,
-            raw,
-            developed.remaining,
-            exposure=settings.exposure,
-            space=settings.space,
-            quality=settings.quality,
-        )
-        encoded.append((target, file))
-        written.insert(0, target)
+    made: list[Path] = []
+    for path in reversed(pictures_of(target, settings)):
+        if settings.keep and path.exists():
+            log.info("%s exists and is kept", path)
+        else:
+            made.insert(0, path)
+    befores = [path for path in befores_of(target, settings) if not (settings.keep and path.exists())]
+    written = [*made, *befores, *(path for path, _ in encoded)]
+    encoded += [(path, _encode_before(path, loaded, settings)) for path in befores]
+    encoded += [(path, _encode_picture(path, developed, settings)) for path in reversed(made)]
     height, width = raw.size
     answer = {
         "source": str(loaded.source),
@@ -267,56 +282,42 @@ def encode(developed: DevelopedFile, settings: Settings) -> EncodedFile:
         "assumed": list(raw.assumed),
         **loop.describe_adapted(developed.adapted),
     }
-    header = replace(raw, mosaic=torch.empty(1, 0, 0)) if target in written and metadata.has_more(raw) else None
-    return EncodedFile(tuple(encoded), loaded.source, header, answer)
+    header = replace(raw, mosaic=torch.empty(1, 0, 0)) if made and metadata.has_more(raw) else None
+    return EncodedFile(tuple(encoded), (*made, *befores), loaded.source, header, answer)
 
 
 def save(encoded: EncodedFile, *, direct: bool = False) -> dict[str, Any]:
     """The last step: write the files, past the system's cache if `direct`, and say what was done."""
-    for i, (path, file) in enumerate(encoded.files):
+    for path, file in encoded.files:
         with files.replace(path) as temporary:
             file.store(temporary, directly=direct)
-            if encoded.header is not None and i == len(encoded.files) - 1:
+            if encoded.header is not None and path in encoded.pictures:
                 metadata.copy_by_exiftool(encoded.source, temporary, encoded.header)
     return encoded.answer
 
 
-def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
-    """Everything in a raw file that shapes its picture, and which model and engine would develop it."""
-    raw = raws.read(source)
-    profile = noise_of(raw)
-    height, width = raw.size
-    if engine == "auto":
-        ranked = selection.rank(weights.load(model, device=device), height * width / 1e6)
-        engine = ranked[0] if ranked else "eager"
-    matrix = [[round(value, 4) for value in row] for row in raw.matrix.tolist()]
-    crop = dict(zip(("top", "left", "height", "width"), raw.crop, strict=True)) if raw.crop else "none"
-    return {
-        "camera": raw.camera or "unknown",
-        "lens": raw.lens or "unknown",
-        "shot": {
-            "iso": raw.iso,
-            "seconds": raw.seconds,
-            "aperture": raw.aperture,
-            "focal_length": raw.focal_length,
-            "date": raw.date or None,
-        },
-        "size": f"{width}x{height}",
-        "megapixels": round(height * width / 1e6, 1),
-        "pattern": raw.pattern,
-        "levels": {**raw.levels, "blown from": round(raw.saturation, 4)},
-        "white_balance": dict(zip(("red", "green", "blue"), (round(gain, 4) for gain in raw.gains), strict=True)),
-        "matrix": matrix,
-        "exposure": raw.exposure,
-        "crop": crop,
-        "orientation": raw.orientation,
-        "noise": {
-            "gain": float(f"{profile.gain:.3g}"),
-            "floor": float(f"{profile.floor:.3g}"),
-            "source": "stored in the file" if raw.profile else "estimated from the mosaic",
-        },
-        "assumed": "; ".join(raw.assumed),
-        "model": model,
-        "device": device,
-        "engine": engine,
-    }
+def _map_panels(developed: DevelopedFile, settings: Settings) -> dict[str, list[maps.Panel]]:
+    """What the plots of the maps show."""
+    raw = developed.loaded.raw
+    stops = settings.exposure + raw.exposure
+    return map_panels.panels_of_raw(developed.maps, developed.counts, raw, stops=stops, space=settings.space)
+
+
+def _encode_picture(path: Path, developed: DevelopedFile, settings: Settings) -> MemoryFile:
+    """The linear DNG, or the rendered picture."""
+    return rendering.assemble(
+        path.suffix,
+        developed.counts,
+        developed.loaded.raw,
+        developed.remaining,
+        exposure=settings.exposure,
+        space=settings.space,
+        quality=settings.quality,
+    )
+
+
+def _encode_before(path: Path, loaded: LoadedRaw, settings: Settings) -> MemoryFile:
+    """The picture without denoising, rendered as the developed one is."""
+    return rendering.assemble_plain(
+        path.suffix, loaded.raw, exposure=settings.exposure, space=settings.space, quality=settings.quality
+    )

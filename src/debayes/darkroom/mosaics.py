@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from debayes.darkroom.canvas import PixelCanvas
 from debayes.darkroom.domain import MosaicSource
 from debayes.darkroom.loop import describe_adapted, develop_onto
+from debayes.darkroom.map_panels import panels_of_mosaic
 from debayes.engine import Engine
 from debayes.formats import dng, pictures
 from debayes.formats import maps as map_files
@@ -71,8 +72,10 @@ def restore_file(
         tile=tile,
         progress=progress,
     )
+    panels = panels_of_mosaic(canvas.maps) if maps else {}
     for kind, values in canvas.maps.items():
-        map_files.write(target, kind, values, {"source": source.name}, unit="1 = white, as in the mosaic")
+        about, unit = {"source": source.name}, "1 = white, as in the mosaic"
+        map_files.write(target, kind, values, panels[kind], about, unit=unit)
     pictures.encode(target, canvas.pixels.numpy())
     return {
         "source": str(source),

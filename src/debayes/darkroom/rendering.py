@@ -11,7 +11,7 @@ from debayes.darkroom.canvas import linear_of
 from debayes.darkroom.domain import strips
 from debayes.formats import dng, icc, metadata, pictures
 from debayes.formats.raw import Raw
-from debayes.imaging import color
+from debayes.imaging import color, malvar
 from debayes.imaging.noise_profile import Profile
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
@@ -47,9 +47,23 @@ def assemble(
         return dng.draft(counts, raw, preview=preview(counts, raw, stops=stops), left=remaining)
     bits = pictures.check_bits(Path(f"picture{ending}"), None)
     log.info("rendered %+.2g stops brighter, in %s", stops, space)
-    shown = upright(render(counts, raw, stops=stops, space=space, bits=bits), raw)
+    shown = render(counts, raw, stops=stops, space=space, bits=bits)
+    return _assemble_rendered(ending, shown, raw, space, quality)
+
+
+def assemble_plain(
+    ending: str, raw: Raw, *, exposure: float = 0.0, space: str = "srgb", quality: int = 95
+) -> MemoryFile:
+    """The picture without denoising as a file in memory, rendered as `assemble` does it."""
+    bits = pictures.check_bits(Path(f"picture{ending}"), None)
+    shown = render_plain(raw, stops=exposure + raw.exposure, space=space, bits=bits)
+    return _assemble_rendered(ending, shown, raw, space, quality)
+
+
+def _assemble_rendered(ending: str, shown: Any, raw: Raw, space: str, quality: int) -> MemoryFile:
+    """A rendered picture, upright, with its colour profile and the EXIF data of its raw."""
     profile, exif = icc.color_profile(space), metadata.exif_block(raw)
-    return pictures.assemble(ending, shown, icc=profile, exif=exif, quality=quality)
+    return pictures.assemble(ending, upright(shown, raw), icc=profile, exif=exif, quality=quality)
 
 
 def check_ending(target: Path) -> None:
@@ -72,6 +86,17 @@ def render(
     shown = np.empty(counts.shape, np.uint8 if bits == 8 else np.uint16)
     for rows in strips(len(counts)):
         linear = linear_of(torch.from_numpy(counts[rows]), 0)
+        picture = color.render(linear, raw.gains, raw.matrix, exposure=stops, space=space)
+        shown[rows] = pictures.quantise(picture.permute(1, 2, 0), bits).numpy()
+    return shown
+
+
+def render_plain(raw: Raw, *, stops: float, space: str = "srgb", bits: int = 8) -> Shaped[np.ndarray, "h w 3"]:
+    """The picture before: demosaicked by linear filters, noise and all, and rendered as `render` does it."""
+    height, width = raw.size
+    shown = np.empty((height, width, 3), np.uint8 if bits == 8 else np.uint16)
+    for rows in strips(height):
+        linear = malvar.demosaick_rows(raw.mosaic, raw.pattern, rows)
         picture = color.render(linear, raw.gains, raw.matrix, exposure=stops, space=space)
         shown[rows] = pictures.quantise(picture.permute(1, 2, 0), bits).numpy()
     return shown

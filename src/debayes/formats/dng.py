@@ -8,6 +8,7 @@ Linear pictures are stored along a curve, as many cameras store theirs, with a t
 the steps grow with brightness as photon noise does, and stay far below it. This saves a third of the bytes.
 """
 
+import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ TILE = 512
 
 LINEAR_RAW, FILTER_ARRAY, LOSSLESS_JPEG = 34892, 32803, 7
 WHITE = 65535
+
+_PHOTOMETRIC, _SOFTWARE = 262, 305
 
 # How many steps a linear picture is stored in, and the offset of their curve: the steps are smallest at black, just
 # above those of 16 bits; at white a step is a twelfth of the photon noise of 30,000 electrons.
@@ -124,6 +127,23 @@ def draft(
     shape = (height, width, 3)
     _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
     return drafted
+
+
+def is_developed(path: Path) -> bool:
+    """Whether a file is a linear DNG that debayes wrote: a developed picture, not a camera's raw."""
+    try:
+        if path.stat().st_size == 0:
+            return False
+        with path.open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError:
+        return False
+    block = ifd.read(data)
+    if block is None:
+        return False
+    kinds = [d[_PHOTOMETRIC].values(block.order) for d in block.images if _PHOTOMETRIC in d]
+    by_debayes = str((block.find(_SOFTWARE) or ("",))[0]).startswith("debayes")
+    return by_debayes and (LINEAR_RAW,) in kinds
 
 
 def write_mosaic(
