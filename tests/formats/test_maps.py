@@ -35,6 +35,8 @@ def test_panel() -> None:
     assert picture[5, 3].tolist() == pytest.approx([68, 1, 84], abs=3)
     assert picture[5, -3].tolist() == pytest.approx([253, 231, 37], abs=3)
     assert (picture[50:] == 255).all(2).mean() > 0.3
+    fixed = maps.plot([maps.Panel(RAMP, "noise", "", 0.04)])
+    assert fixed[5, -3].tolist() == pytest.approx(maps.colorize(np.array([[0.5]]))[0, 0], abs=3)
     text = " ".join(f"word{i}" for i in range(60))
     longer = maps.plot([maps.Panel(RAMP, "noise", text)])
     assert longer.shape[0] >= picture.shape[0] + 3 * maps.SPACING

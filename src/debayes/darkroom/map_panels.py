@@ -25,8 +25,8 @@ _NOISE = (
 )
 _NOISE_OF_MOSAIC = "Violet: little noise. Yellow: much. Where the map follows edges, it is too high."
 _RELATIVE = (
-    "Violet: the surroundings tell the true value, and the noise is removed. Yellow: fine detail, which may be "
-    "lost or invented. At 100 the picture is as uncertain as one noisy photosite."
+    "Violet: the surroundings tell the true value, and the noise is removed. Yellow: the picture is as uncertain "
+    "as one noisy photosite, and fine detail may be lost or invented."
 )
 _RENDERED = (
     "The error to expect in the picture as it is seen: where this is 2, about seven in ten values are within 2 of "
@@ -62,7 +62,7 @@ def _doubt_panels(
     """Doubt relative to the noise, and in the values of the picture."""
     relative = 100 * (doubt.mean(2) / np.maximum(noise.mean(2), 1e-6))
     return [
-        Panel(relative, "Doubt relative to the noise: standard deviation, % of that of the noise", _RELATIVE),
+        Panel(relative, "Doubt relative to the noise: standard deviation, % of that of the noise", _RELATIVE, 100),
         Panel(rendered, "Doubt in the rendered picture: standard deviation, of 255", _RENDERED),
     ]
 

@@ -46,6 +46,8 @@ class Panel:
     """What it shows, and in which unit."""
     legend: str
     """How to read it."""
+    most: float | None = None
+    """The end of its scale; None for what one pixel in two hundred exceeds."""
 
 
 def write(
@@ -107,11 +109,11 @@ def plot(panels: Sequence[Panel]) -> UInt8[np.ndarray, "k l 3"]:
 
 
 def _draw(panel: Panel) -> UInt8[np.ndarray, "k l 3"]:
-    """A map from 0 to what one pixel in two hundred exceeds, above its title, its scale and its legend."""
+    """A map in false colours from 0 on, above its title, its scale and its legend."""
     from PIL import Image, ImageDraw, ImageFont
 
     height, width = panel.values.shape
-    most = max(float(np.quantile(panel.values, 1 - BEYOND)), 1e-6)
+    most = panel.most or max(float(np.quantile(panel.values, 1 - BEYOND)), 1e-6)
     font = ImageFont.load_default(LETTERS)
     full = max(width, NARROWEST) + (GAP if height > width else 0)
     bar_width = full - 2 * INDENT - (GAP if height > width else 0)
