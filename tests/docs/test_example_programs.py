@@ -55,3 +55,28 @@ def test_onnx_without_debayes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     command = [sys.executable, program_file, model, "mosaic.npy", pattern, "out.npz"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["image"], expected.mean.numpy(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of deepinv and what it imports
+def test_deepinv_reconstructor() -> None:
+    """It restores what deepinv measures, whatever its pattern, far better than the adjoint does."""
+    deepinv = pytest.importorskip("deepinv")
+    model = runpy.run_path(str(EXAMPLES / "deepinv_reconstructor.py"))["Debayes"]()
+    assert isinstance(model, deepinv.models.Reconstructor)
+    ramp = torch.linspace(0.1, 0.9, 96).expand(1, 3, 64, 96)
+    physics = deepinv.physics.Demosaicing((64, 96), noise_model=deepinv.physics.GaussianNoise(10 / 255))
+    for mask in (physics.mask, physics.mask.roll(1, -1), physics.mask.roll(1, -2)):
+        physics.mask = mask
+        assert float((model(physics(ramp), physics) - ramp).square().mean().sqrt()) < 0.3 * 10 / 255
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_kornia_module() -> None:
+    """Its patterns are those of kornia: the mosaic that kornia makes of a picture gives the picture back."""
+    kornia = pytest.importorskip("kornia")
+    program = runpy.run_path(str(EXAMPLES / "kornia_module.py"))
+    ramp = torch.linspace(0.1, 0.9, 96).expand(64, 96)
+    picture = torch.stack((ramp, ramp.flip(1), 0.5 * ramp))[None].clone()
+    for cfa in kornia.color.CFA:
+        found = program["RawToRgb"](cfa)(kornia.color.rgb_to_raw(picture, cfa))
+        assert found.shape == picture.shape and float((found - picture).abs().max()) < 0.05
