@@ -83,16 +83,31 @@ def test_noise_is_that_of_sigma_and_baselines_are_told() -> None:
 
 
 def test_tables_average_over_scenes() -> None:
-    """A row for each kind and hue and for each band, the compared zone plate by itself."""
-    scenes = [ZONE_PLATE, Scene("bars", 0.15), Scene("bars", 0.35), Scene("bars", 0.35, color="blue")]
+    """A row for each kind and hue and for each band; faint zone plates have rows of their own."""
+    scenes = [
+        ZONE_PLATE,
+        Scene("zone plate", 0.5, contrast=0.1),
+        Scene("bars", 0.15),
+        Scene("bars", 0.35),
+        Scene("bars", 0.35, color="blue"),
+    ]
     found = moire.evaluate_moire(baselines.find_baseline("bilinear"), scenes, [0])
     table = reports.moire_markdown({"bilinear": found}).splitlines()
     assert table[0] == "| scene, σ=0 | bilinear |"
     names = [line.split(" | ")[0].removeprefix("| ") for line in table if line.startswith("| ")]
-    assert "the neutral zone plate" in names and "bars, 0.3 to 0.4" in names and "zone plate, above 0.5" in names
-    bars = [score for score in found if score.band is None and score.scene in scenes[1:3]]
-    mean = sum(score.psnr for score in bars) / 2
+    rows = {"zone plate, neutral", "zone plate, neutral, low contrast", "bars, 0.3 to 0.4", "bars, one hue"}
+    assert rows <= set(names) and "zone plate, neutral, above 0.5" in names
+    bars = [score for score in found if score.band is None and score.scene in scenes[2:4]]
+    mean = -10 * math.log10(sum(10 ** (-score.psnr / 10) for score in bars) / 2)
     assert next(line for line in table if "bars, neutral" in line).startswith(f"| bars, neutral | {mean:.2f} / ")
+
+
+def test_an_infinite_psnr_does_not_hide_the_others() -> None:
+    """The mean over scenes is that of the squared error: half the error is 3 dB more."""
+    one = moire.DetailScore(ZONE_PLATE, 0.0, None, 30.0, 0.02)
+    other = moire.DetailScore(ZONE_PLATE, 0.0, None, math.inf, 0.0)
+    assert moire.average_moire([one, other]) == (pytest.approx(33.01, abs=0.01), pytest.approx(0.01))
+    assert moire.average_moire([other]) == (math.inf, 0.0)
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

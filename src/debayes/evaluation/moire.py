@@ -9,7 +9,7 @@ Scores are of whole scenes, and of the parts of scenes whose frequency is in eac
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, log10
 
 import numpy as np
 import torch
@@ -114,8 +114,12 @@ def chroma_error(image: Float[Tensor, "3 h w"], truth: Float[Tensor, "3 h w"]) -
 
 
 def average_moire(scores: Sequence[DetailScore]) -> tuple[float, float]:
-    """Mean PSNR and mean chroma error."""
-    return sum(s.psnr for s in scores) / len(scores), sum(s.chroma for s in scores) / len(scores)
+    """The PSNR of the mean squared error over scenes, and the mean chroma error.
+
+    Not the mean PSNR: some methods reproduce bars along an axis without any error, and their PSNR is infinite.
+    """
+    error = sum(10 ** (-s.psnr / 10) for s in scores) / len(scores)
+    return -10 * log10(error) if error else inf, sum(s.chroma for s in scores) / len(scores)
 
 
 def compare_zone_plates(

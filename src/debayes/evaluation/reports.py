@@ -8,7 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from debayes.evaluation import fine_detail, iso, moire, msr, protocol, published, uncertainty
+from debayes.evaluation import iso, moire, msr, protocol, published, uncertainty
+from debayes.evaluation.fine_detail import ZONE_PLATE, Scene
 from debayes.evaluation.iso import IsoScore
 from debayes.evaluation.moire import DetailScore
 from debayes.evaluation.plain_colors import SIGMA, Residual
@@ -231,20 +232,23 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _scene_label(score: DetailScore) -> str | None:
-    """The row of a whole scene: its kind and colour; the zone plate that is compared by itself has its own row."""
-    if score.band is not None:
-        return None
-    if score.scene == fine_detail.ZONE_PLATE:
-        return "the neutral zone plate"
-    return f"{score.scene.kind}, {'neutral' if score.scene.color == 'neutral' else 'one hue'}"
+    """The row of a whole scene: its kind and colour."""
+    return None if score.band is not None else _kind_and_hue(score.scene)
 
 
 def _band_label(score: DetailScore) -> str | None:
-    """The row of a band: the kind of scene and the frequencies."""
+    """The row of a band: the kind of scene (of zone plates the colour too) and the frequencies."""
     if score.band is None:
         return None
     low, high = score.band
-    return f"{score.scene.kind}, {f'{low:g} to {high:g}' if isfinite(high) else f'above {low:g}'}"
+    kind = _kind_and_hue(score.scene) if score.scene.kind == ZONE_PLATE.kind else score.scene.kind
+    return f"{kind}, {f'{low:g} to {high:g}' if isfinite(high) else f'above {low:g}'}"
+
+
+def _kind_and_hue(scene: Scene) -> str:
+    hue = "neutral" if scene.color == "neutral" else "one hue"
+    faint = scene.kind == ZONE_PLATE.kind and scene.contrast < ZONE_PLATE.contrast
+    return f"{scene.kind}, {hue}{', low contrast' * faint}"
 
 
 def _flat_detail(method: str, score: DetailScore) -> dict[str, Any]:
