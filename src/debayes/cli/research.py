@@ -221,7 +221,10 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the run's last checkpoint.")] = False,
     set_: Annotated[
         list[str],
-        typer.Option("--set", help="Change the recipe, for example optimizer.minutes=5; may be repeated."),
+        typer.Option(
+            "--set",
+            help="Change the recipe: optimizer.minutes=5, data.train=FOLDER or data.train=[A,B]; may be repeated.",
+        ),
     ] = [],  # noqa: B006
     every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 120.0,
     tensorboard: Annotated[
