@@ -89,8 +89,8 @@ def test_mistakes_in_changes(change: str, sentence: str) -> None:
         ("[data]\ntrain = ['x']", "optimizer.steps or as optimizer.minutes"),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\npatch = 13", "multiple of the network's stride, 8"),
         (
-            "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nkind = 'l3'",
-            'loss.kind must be "elbo", "mse" or "l1", not',
+            "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nform = 'l3'",
+            'loss.form must be "exact" or "printed", not',
         ),
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[loss]\nby_patch = true", "by_patch needs a loss.gain"),
         ("[data\n", "recipe.toml is not valid TOML"),

@@ -210,6 +210,7 @@ def clip_gradients(network: Network, limit: float, typical: Tensor) -> Tensor:
 
 def _check(recipe: Recipe, run: Path, processes: Processes, resume: bool) -> None:
     """Raise if the run cannot start."""
+    losses.find_loss(recipe.loss.kind)
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: give a folder for the run")
     has_state = (run / "state.pt").exists()

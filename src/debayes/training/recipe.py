@@ -59,7 +59,6 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 # The values of each choice.
 CHOICES = {
-    "loss.kind": ("elbo", "mse", "l1"),
     "loss.form": ("exact", "printed"),
     "noise.domain": ("srgb", "raw"),
 }
@@ -125,7 +124,7 @@ class Loss:
     """The loss function."""
 
     kind: str = "elbo"
-    """"elbo", "mse" or "l1"; the latter two train the image only."""
+    """A name in `losses.LOSSES`: "elbo", or "mse" or "l1", which train the image only."""
     form: str = "exact"
     """The expectation term of the ELBO: "exact", or "printed" as in the paper."""
     count: float = 2e3
@@ -231,7 +230,7 @@ def _check_values(recipe: Recipe) -> None:
 
 
 def _check_loss(loss: Loss) -> None:
-    if loss.by_patch and not (loss.kind == "mse" or (loss.kind == "elbo" and loss.gain)):
+    if loss.by_patch and (loss.kind == "l1" or (loss.kind == "elbo" and not loss.gain)):
         raise DebayesError('loss.by_patch needs a loss.gain above 0, or loss.kind = "mse"')
     if loss.window % 2 == 0:
         raise DebayesError(f"loss.window must be odd, not {loss.window}")
