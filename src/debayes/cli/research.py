@@ -1,6 +1,7 @@
 """The commands for research: evaluate, reproduce, train, tiles, runs. Heavy modules are imported inside."""
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from debayes.engine import Engine
     from debayes.evaluation.baselines import Baseline
     from debayes.evaluation.msr import Pair, PairScore
+    from debayes.evaluation.plain_colors import Residual
     from debayes.evaluation.protocol import Score
 
     Methods: TypeAlias = dict[str, tuple[Engine | Baseline, bool]]
@@ -53,22 +55,16 @@ def evaluate(
 ) -> None:
     """Score models and baselines on folders of pictures: PSNR and SSIM under the protocol of docs/models.md.
 
-    Options take several values: --data kodak24 mcm18 --sigma 5 10 15. For sets with published scores, these are
-    listed below the table. The MSR set (--data msr) has noisy mosaics of its own: it is scored in linear values and
+    Options take several values: --data kodak24 mcm18 --sigma 5 10 15. Published scores are listed below those of a
+    whole set. The MSR set (--data msr) has noisy mosaics of its own: it is scored in linear values and
     in sRGB, and --sigma is not used for it.
     """
     from debayes.evaluation import baselines, msr, reports
-    from debayes.evaluation.plain_colors import evaluate_plain_colors
     from debayes.imaging import cfa
-    from debayes.system import files
 
     if not data and not plain_colors:
         raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or both")
-    for path in (json_, csv):
-        if path is not None:
-            files.check_target(path)
-    if json_ is not None and json_ == csv:
-        raise DebayesError(f"{json_} cannot hold both the JSON and the CSV: give two files")
+    _check_targets(json_, csv)
     levels = list(dict.fromkeys(sigma))
     patterns: list[str] = [cfa.check_pattern(name) for name in pattern]
     folders, pairs = _find_pictures(data, limit)
@@ -76,28 +72,51 @@ def evaluate(
     if pairs:
         msr.check_request(baseline, patterns)
     methods |= _networks(model, device, engine, ensemble)
-    scores = _score(methods, folders, patterns, levels, doubt)
-    msr_scores = _score_msr(methods, pairs)
-    residuals = {
-        name: evaluate_plain_colors(method, ensemble=eightfold)
-        for name, (method, eightfold) in methods.items()
-        if plain_colors
-    }
-    whole = limit is None
-    tables = [reports.markdown(scores, levels, compare=whole)] if scores else []
-    tables += [reports.doubt_markdown(scores, levels)] if scores and doubt else []
-    tables += [reports.msr_markdown(msr_scores, compare=whole)] if msr_scores else []
-    tables += [reports.plain_colors_markdown(residuals)] if residuals else []
-    typer.echo("\n\n".join(tables))
-    if not whole:
-        typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
-    records: dict[str, Any] = reports.records(scores, levels, compare=whole)
+    scores: dict[tuple[str, str, str], list[Score]] = {}
+    msr_scores: dict[tuple[str, str], list[PairScore]] = {}
+    residuals: dict[str, list[Residual]] = {}
+    sets = [(folder, pattern) for folder in folders for pattern in patterns]
+    whole = all(map(msr.is_whole, pairs.values()))
+    tables = []
+    if sets:
+        tables.append(reports.score_lines(_score(methods, folders, sets, levels, doubt, scores), sets, levels))
+    if sets and doubt:
+        tables.append(reports.doubt_lines(scores, levels))
+    if pairs:
+        tables.append(reports.msr_lines(_score_msr(methods, pairs, msr_scores), list(pairs), compare=whole))
+    if plain_colors:
+        tables.append(reports.plain_colors_lines(_score_plain_colors(methods, residuals)))
+    _print_tables(tables)
+    for note in _notes(folders, whole=whole):
+        typer.echo(note, err=True)
+    records: dict[str, Any] = reports.records(scores, levels)
     rows = records["pictures"]
-    if msr_scores:
-        records["msr"] = reports.msr_records(msr_scores)
+    if pairs:
+        records["msr"] = reports.msr_records(msr_scores, compare=whole)
         rows = rows + records["msr"]["pictures"]
-    if residuals:
+    if plain_colors:
         records["plain_colors"] = reports.plain_colors_records(residuals)
+    _write_scores(json_, records, csv, rows)
+
+
+def _check_targets(json_: Path | None, csv: Path | None) -> None:
+    """Raise if the files for the scores cannot be written, before anything is computed."""
+    from debayes.system import files
+
+    for path in (json_, csv):
+        if path is not None:
+            files.check_target(path)
+    if json_ is not None and json_ == csv:
+        raise DebayesError(f"{json_} cannot hold both the JSON and the CSV: give two files")
+
+
+def _write_scores(
+    json_: Path | None, records: dict[str, Any], csv: Path | None, rows: list[dict[str, Any]]
+) -> None:
+    """Write the files that were asked for."""
+    from debayes.evaluation import reports
+    from debayes.system import files
+
     if json_ is not None:
         files.write_text(json_, files.to_json(records, indent=2))
     if csv is not None:
@@ -131,42 +150,73 @@ def _networks(models: list[str], device: str, engine: str, ensemble: bool) -> "M
 def _score(
     methods: "Methods",
     folders: dict[str, list[Path]],
-    patterns: list[str],
+    sets: list[tuple[str, str]],
     sigma: list[float],
     doubt: bool,
-) -> dict[tuple[str, str, str], list["Score"]]:
-    """The scores of every method on every folder with every pattern."""
+    scores: dict[tuple[str, str, str], list["Score"]],
+) -> Iterator[tuple[str, dict[tuple[str, str], list["Score"]]]]:
+    """Each method with its scores of every folder and pattern, which are added to `scores`."""
     from debayes.cli.terminal import progress_bar
     from debayes.evaluation import protocol
 
-    scores = {}
     for name, (method, ensemble) in methods.items():
-        for folder, pictures in folders.items():
-            for pattern in patterns:
-                with progress_bar(f"{name} on {folder}") as progress:
-                    scores[name, folder, pattern] = protocol.evaluate(
-                        method,
-                        pictures,
-                        sigma,
-                        pattern=pattern,
-                        ensemble=ensemble,
-                        with_doubt=doubt,
-                        progress=progress,
-                    )
-    return scores
+        for folder, pattern in sets:
+            with progress_bar(f"{name} on {folder}") as progress:
+                scores[name, folder, pattern] = protocol.evaluate(
+                    method,
+                    folders[folder],
+                    sigma,
+                    pattern=pattern,
+                    ensemble=ensemble,
+                    with_doubt=doubt,
+                    progress=progress,
+                )
+        yield name, {at: scores[name, *at] for at in sets}
 
 
-def _score_msr(methods: "Methods", sets: dict[str, list["Pair"]]) -> dict[tuple[str, str], list["PairScore"]]:
-    """The scores of every method on sets of pairs."""
+def _score_msr(
+    methods: "Methods", sets: dict[str, list["Pair"]], scores: dict[tuple[str, str], list["PairScore"]]
+) -> Iterator[tuple[str, dict[str, list["PairScore"]]]]:
+    """Each method with its scores of every set of pairs, which are added to `scores`."""
     from debayes.cli.terminal import progress_bar
     from debayes.evaluation import msr
 
-    scores = {}
     for name, (method, ensemble) in methods.items():
         for folder, pairs in sets.items():
             with progress_bar(f"{name} on {folder}") as progress:
                 scores[name, folder] = msr.evaluate_pairs(method, pairs, ensemble=ensemble, progress=progress)
-    return scores
+        yield name, {folder: scores[name, folder] for folder in sets}
+
+
+def _score_plain_colors(
+    methods: "Methods", residuals: dict[str, list["Residual"]]
+) -> Iterator[tuple[str, list["Residual"]]]:
+    """Each method with what it leaves of the noise on plain colours, which is added to `residuals`."""
+    from debayes.evaluation.plain_colors import evaluate_plain_colors
+
+    for name, (method, ensemble) in methods.items():
+        residuals[name] = evaluate_plain_colors(method, ensemble=ensemble)
+        yield name, residuals[name]
+
+
+def _print_tables(tables: Iterable[Iterable[str]]) -> None:
+    """Print tables line by line as their rows come, an empty line between two tables."""
+    for i, table in enumerate(tables):
+        if i:
+            typer.echo()
+        for line in table:
+            typer.echo(line)
+
+
+def _notes(folders: dict[str, list[Path]], *, whole: bool) -> Iterator[str]:
+    """Why published rows of some sets are not shown."""
+    from debayes.evaluation import published
+
+    for folder, pictures in folders.items():
+        if note := published.left_out(Path(folder).name, len(pictures)):
+            yield note
+    if not whole:
+        yield "msr: published rows are of all pictures that its test.txt lists: none are shown"
 
 
 def reproduce(
