@@ -241,20 +241,28 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all: a page with figures and numbers for each, and an index.
 
+    The tables need picture sets (docs/data.md says where they are had); all leaves out those that have none.
     Interrupted runs continue when started again with the same folder.
     """
-    from debayes.cli.terminal import progress_bar
+    from debayes.cli.terminal import progress_lines
     from debayes.reproduction import experiments
 
-    names = experiments.check_request(name, model)
     if data is not None and not data.is_dir():
         raise DebayesError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
+    names = experiments.check_request(name, model, data)
     place = find_device(device)
     make_folder(output)
     for experiment in names:
-        with progress_bar(experiment) as progress:
+        with progress_lines(experiment) as (progress, say):
             page = experiments.reproduce(
-                experiment, output, models=model, root=data, quick=quick, device=place, progress=progress
+                experiment,
+                output,
+                models=model,
+                root=data,
+                quick=quick,
+                device=place,
+                progress=progress,
+                report=say,
             )
         typer.echo(f"{experiment:<12} {output / experiment}.html")
         for sentence in (*page.finding, *page.missing):
