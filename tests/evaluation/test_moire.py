@@ -86,7 +86,7 @@ def test_tables_average_over_scenes() -> None:
     """A row for each kind and hue and for each band, the compared zone plate by itself."""
     scenes = [ZONE_PLATE, Scene("bars", 0.15), Scene("bars", 0.35), Scene("bars", 0.35, color="blue")]
     found = moire.evaluate_moire(baselines.find_baseline("bilinear"), scenes, [0])
-    table = reports.moire_markdown({"bilinear": found}).splitlines()
+    table = list(reports.moire_lines([("bilinear", found)]))
     assert table[0] == "| scene, σ=0 | bilinear |"
     names = [line.split(" | ")[0].removeprefix("| ") for line in table if line.startswith("| ")]
     assert "the neutral zone plate" in names and "bars, 0.3 to 0.4" in names and "zone plate, above 0.5" in names
