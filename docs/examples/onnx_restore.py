@@ -62,11 +62,15 @@ def shift(piece: slice, origin: int) -> slice:
 
 
 def main() -> None:
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
     model, source, pattern, target = sys.argv[1:]
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     facts = session.get_modelmeta().custom_metadata_map
     if facts["domain"] != "srgb":
         sys.exit(f"{model} is for camera raws, whose values need the transform that docs/export.md describes")
+    if "rate" not in {output.name for output in session.get_outputs()}:
+        sys.exit(f"{model} has the image alone, without its maps: export it without --image")
     result = restore(session, np.load(source), pattern.upper())
     np.savez(target, **result)
     means = {name: round(float(values.mean()), 5) for name, values in result.items()}

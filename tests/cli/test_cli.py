@@ -205,6 +205,18 @@ def test_evaluate(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert len((photo.parent / "o.csv").read_text().splitlines()) == 13
 
 
+def test_a_part_of_a_published_set(
+    photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Published rows are of the whole set: none stand below the scores of one picture, and stderr says why."""
+    (photo.parent / "kodak24").mkdir()
+    photo.rename(photo.parent / "kodak24" / "photo.png")
+    assert run(monkeypatch, "evaluate", "--data", photo.parent / "kodak24", "--sigma", 10) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert "kodak24: 1 of 24 pictures were scored: published rows, which are of all, are not shown" in err
+
+
 def test_a_perfect_score_is_null_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain noise-free picture is interpolated without error: an infinite PSNR, which JSON cannot say."""
     (tmp_path / "set").mkdir()

@@ -89,3 +89,21 @@ def test_log_lines_go_above_the_bar() -> None:
     )
     done, shown = on_a_terminal(code)
     assert done == 0 and "debayes: engine: eager\r\n" in shown
+
+
+LINES = """
+import sys
+from debayes.cli.terminal import progress_lines
+with progress_lines("measuring") as (progress, say):
+    say("first row")
+    progress(0.5)
+    say("second row")
+"""
+
+
+def test_lines_beside_a_bar() -> None:
+    """They go to stdout and the bar to the terminal; in a pipe there is no bar."""
+    done, shown = on_a_terminal(LINES)
+    assert done == 0 and "measuring" in shown and "row" not in shown
+    piped = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
+    assert (piped.stdout, piped.stderr) == ("first row\nsecond row\n", "")

@@ -55,6 +55,14 @@ def test_onnx_without_debayes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     command = [sys.executable, program_file, model, "mosaic.npy", pattern, "out.npz"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["image"], expected.mean.numpy(), rtol=0, atol=1e-4)
+    few = [sys.executable, EXAMPLES / "onnx_restore.py", model]
+    wrong = subprocess.run(few, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (
+        wrong.returncode == 1 and "python onnx_restore.py wild-s.onnx mosaic.npy RGGB picture.npz" in wrong.stderr
+    )
+    assert run(monkeypatch, "export", "wild-s", "--image", "-o", model) == 0
+    without_maps = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert without_maps.returncode == 1 and "export it without --image" in without_maps.stderr
 
 
 @pytest.mark.filterwarnings("ignore")  # of deepinv and what it imports

@@ -92,7 +92,7 @@ def test_tables_average_over_scenes() -> None:
         Scene("bars", 0.35, color="blue"),
     ]
     found = moire.evaluate_moire(baselines.find_baseline("bilinear"), scenes, [0])
-    table = reports.moire_markdown({"bilinear": found}).splitlines()
+    table = list(reports.moire_lines([("bilinear", found)]))
     assert table[0] == "| scene, σ=0 | bilinear |"
     names = [line.split(" | ")[0].removeprefix("| ") for line in table if line.startswith("| ")]
     rows = {"zone plate, neutral", "zone plate, neutral, low contrast", "bars, 0.3 to 0.4", "bars, one hue"}

@@ -31,21 +31,22 @@ def test_speeds_are_megapixels_per_second(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(throughput, "measure", lambda engine, mosaic: 0.25)
     monkeypatch.setattr(throughput, "matrix_rate", lambda device: 1e11)
     shares: list[float] = []
-    (speed,) = throughput.measure_engines(["wild-s"], 0.06, "cpu", ["eager"], shares.append)
+    reported: list[Speed] = []
+    (speed,) = throughput.measure_engines(["wild-s"], 0.06, "cpu", ["eager"], shares.append, reported.append)
     assert (speed.model, speed.engine, speed.device, speed.on_device) == ("wild-s", "eager", "cpu", None)
     assert speed.megapixels_per_second == pytest.approx(0.06 / 0.25)
     kmac = prepare(load("wild-s"), "eager", image=True).network.kmac_per_pixel
     assert speed.share == pytest.approx(2e3 * kmac * 0.06e6 / 0.25 / 1e11)
-    assert shares == [1.0]
+    assert shares == [1.0] and reported == [speed]
 
 
-def test_table() -> None:
+def test_rows() -> None:
     """A row for each speed; `auto` is marked, and on a GPU the throughput from its memory is added."""
     speeds = [
         Speed("wild-s", "eager", "cpu", 0.04, 1.234, None, 0.5, auto=False),
         Speed("wild-s", "half", "cuda", 1.0, 250.0, 1234.0, 0.25, auto=True),
     ]
-    assert throughput.table(speeds).splitlines()[2:] == [
+    assert list(map(throughput.row, speeds)) == [
         "| wild-s | eager | 0.0 | 1.23 | 50% |",
         "| wild-s | half (auto) | 1.0 | 250 (on the GPU 1.23e+03) | 25% |",
     ]

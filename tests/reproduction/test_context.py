@@ -1,5 +1,6 @@
 """What experiments are given: pictures of sets or substitutes, crops, and notes about what is missing."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,10 @@ def test_lengths_and_models() -> None:
     assert quick.model == "first" and quick.network is quick.models["first"]
     assert (quick.length, full.length, full.quick_note) == ("quick", "full", "")
     assert "not comparable" in quick.quick_note
+
+
+def test_the_page_on_data_has_the_same_sources() -> None:
+    """docs/data.md says where each set is had, in the same words."""
+    text = (Path(__file__).parent.parent.parent / "docs/data.md").read_text().replace("`", "")
+    for name, source in context.SOURCES.items():
+        assert re.search(rf"^\| {name} \| .* \| {re.escape(source)} \|$", text, re.MULTILINE)

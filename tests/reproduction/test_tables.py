@@ -56,3 +56,19 @@ def test_a_part_of_a_set_is_not_compared(quick: bool, count: int, tmp_path: Path
     assert scored in page.method[0]
     assert len(page.data["scores"]["ours"]) == 2 * count
     assert any(row[0].endswith("published") for row in page.tables[0].rows) is not quick
+
+
+def test_published_rows_stand_beside_whole_sets(tmp_path: Path) -> None:
+    """Of two sets one lacks pictures: it has no published rows, and the page says so."""
+    for name, count in (("kodak24", 24), ("mcm18", 3)):
+        (tmp_path / name).mkdir()
+        for i in range(count):
+            pictures.write(tmp_path / name / f"{i}.png", torch.full((3, 16, 16), 0.5), bits=8)
+    context = Context(
+        {"ours": untrained(TINY)}, tmp_path, False, lambda key, compute: compute(), lambda share: None
+    )
+    page = tables.table1(context)
+    row = next(row for row in page.tables[0].rows if row[0] == "*Wild-JDD, published")
+    assert row[1].startswith("36.88") and list(row[4:]) == ["-"] * 3
+    assert "mcm18: 3 of 18 pictures were scored: published rows, which are of all, are not shown." in page.missing
+    assert "columns, " in page.finding[1] and "of 3 columns" in page.finding[1]

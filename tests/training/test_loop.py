@@ -250,6 +250,19 @@ def test_a_run_by_the_clock_ends_annealed(pictures: Path, tmp_path: Path) -> Non
     assert seen[-1].step > 1 and seen[-1].seconds_left == 0
 
 
+def test_slow_steps_are_logged_too(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of the log is due after some seconds, however few steps they held; the weights are the same."""
+    often = tmp_path / "often"
+    plain = loop.train(recipe(steps=4), tmp_path / "plain", root=pictures, every=1e9)
+    monkeypatch.setattr(loop, "LOG_SECONDS", 0.0)
+    seen: list[Progress] = []
+    logged = loop.train(recipe(steps=4), often, root=pictures, every=1e9, report=seen.append)
+    steps = [json.loads(line)["step"] for line in (often / "log.jsonl").read_text().splitlines()]
+    assert steps == [at.step for at in seen] == [1, 2, 3, 4]
+    left, right = (weights.load(file).state_dict() for file in (plain, logged))
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(pictures: Path, tmp_path: Path) -> None:
     """A learning rate that is too high ends in an error with the step, not in a ruined weight file."""
     with pytest.raises(FloatingPointError, match="not finite at step"):

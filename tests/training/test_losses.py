@@ -1,17 +1,21 @@
 """Losses: each kind is what it says, by PyTorch's own functions; the ELBO is that of `variational`."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from trainings import recipe
 
 from debayes.evaluation import metrics
 from debayes.imaging import cfa
 from debayes.network.config import Config
 from debayes.posterior import variational
 from debayes.posterior.nig import NormalInverseGamma
-from debayes.training import losses
+from debayes.system.errors import DebayesError
+from debayes.training import loop, losses
 from debayes.training.data import Batch
 from debayes.training.recipe import Data, Loss, Optimizer, Recipe
 
@@ -66,3 +70,24 @@ def test_the_elbo_with_its_sign_changed(gain: float) -> None:
         loss = losses.batch_loss(replace(plan, loss=replace(plan.loss, gain=value)), changed, batch)
         gradients.append(torch.autograd.grad(loss, loc)[0])
     assert torch.equal(*gradients) == (gain == 0)
+
+
+def test_a_new_loss_is_a_function_and_a_row(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe can name it, and trains with it; a name that is not in the table is an error before the run."""
+
+    def huber(loss: Loss, posterior: NormalInverseGamma, batch: Batch) -> torch.Tensor:
+        return F.huber_loss(posterior.loc, batch.target, delta=loss.level / 255)
+
+    plan = recipe(steps=2)
+    plan = replace(plan, loss=Loss(kind="huber"))
+    with pytest.raises(DebayesError, match=r'loss\.kind must be "elbo", "mse" or "l1", not \'huber\''):
+        loop.train(plan, tmp_path / "run", root=pictures)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setitem(losses.LOSSES, "huber", huber)
+    posterior, batch = example()
+    expected = F.huber_loss(posterior.loc, batch.target, delta=plan.loss.level / 255)
+    torch.testing.assert_close(losses.batch_loss(plan, posterior, batch), expected)
+    loop.train(plan, tmp_path / "run", root=pictures)
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text())["step"] == 2

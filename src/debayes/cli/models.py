@@ -244,13 +244,21 @@ def bench(
     Options take several values: --model wild-s wild-l. With the defaults it takes five minutes on two cores, most
     of them for wild-l.
     """
-    from debayes.cli.terminal import progress_bar
-    from debayes.evaluation.throughput import measure_engines, table
+    from debayes.cli.terminal import progress_lines
+    from debayes.evaluation import throughput
 
-    place = find_device(device)
-    with progress_bar("measuring") as progress:
-        speeds = measure_engines(model or ["wild-s", "wild-l"], megapixels, place, engine, progress)
-    show([vars(speed) for speed in speeds], json_, table(speeds))
+    place, models = find_device(device), model or ["wild-s", "wild-l"]
+    head = list(throughput.HEAD)  # printed with the first row
+
+    def report(speed: throughput.Speed) -> None:
+        for line in (*head, throughput.row(speed)):
+            say(line)
+        head.clear()
+
+    with progress_lines("measuring") as (progress, say):
+        speeds = throughput.measure_engines(models, megapixels, place, engine, progress, None if json_ else report)
+    if json_:
+        show([vars(speed) for speed in speeds], json_, "")
 
 
 def _most(licences: dict[str, int], many: int = 8) -> dict[str, int]:

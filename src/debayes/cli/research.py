@@ -57,50 +57,42 @@ def evaluate(
 ) -> None:
     """Score models and baselines on folders of pictures: PSNR and SSIM under the protocol of docs/models.md.
 
-    Options take several values: --data kodak24 mcm18 --sigma 5 10 15. For sets with published scores, these are
-    listed below the table. The MSR set (--data msr) has noisy mosaics of its own: it is scored in linear values and
+    Options take several values: --data kodak24 mcm18 --sigma 5 10 15. Published scores are listed below those of a
+    whole set. The MSR set (--data msr) has noisy mosaics of its own: it is scored in linear values and
     in sRGB, and --sigma is not used for it.
 
     With --iso the pictures are photographed by the virtual camera of `debayes simulate`, developed with its known
     noise profile, and scored in white-balanced linear values: the table for raw-s and raw-l.
     """
     from debayes.cli import scoring
-    from debayes.evaluation import baselines, msr, reports
+    from debayes.evaluation import baselines
     from debayes.imaging import cfa
-    from debayes.system import files
 
     if not (data or plain_colors or moire or moire_picture):
         raise DebayesError("there is nothing to evaluate: give --data, --plain-colors or --moire")
     scoring.check_targets(json_, csv, moire_picture)
-    levels, isos = list(dict.fromkeys(sigma)), list(dict.fromkeys(iso))
-    patterns: list[str] = [cfa.check_pattern(name) for name in pattern]
+    patterns: list[str] = list(dict.fromkeys(cfa.check_pattern(name) for name in pattern))
     folders, pairs = scoring.find_pictures(data, limit)
-    if isos:
-        scoring.check_iso(folders, pairs, isos, doubt)
-    methods: scoring.Methods = {name: (baselines.find_baseline(name), False) for name in baseline}
-    if pairs:
-        msr.check_request(baseline, patterns)
-    methods |= scoring.networks(model, device, engine, ensemble)
-    results = scoring.Results(
-        levels,
-        pictures={} if isos else scoring.score(methods, folders, patterns, levels, doubt),
-        iso=scoring.score_iso(methods, folders, patterns, isos) if isos else {},
-        msr=scoring.score_msr(methods, pairs),
-        plain_colors=scoring.score_plain_colors(methods) if plain_colors else {},
-        moire=scoring.score_moire(methods, patterns) if moire else {},
+    request = scoring.Request(
+        folders,
+        pairs,
+        patterns,
+        sigmas=list(dict.fromkeys(sigma)),
+        isos=list(dict.fromkeys(iso)),
+        doubt=doubt,
+        plain_colors=plain_colors,
+        moire=moire,
     )
+    methods: scoring.Methods = {name: (baselines.find_baseline(name), False) for name in baseline}
+    scoring.check_request(request, baseline)
+    methods |= scoring.networks(model, device, engine, ensemble)
+    results = scoring.Results()
+    scoring.print_tables(scoring.tables(request, methods, results))
     if moire_picture is not None:
         scoring.write_zone_plates(moire_picture, methods)
-    whole = limit is None
-    if tables := results.tables(doubt=doubt, compare=whole):
-        typer.echo("\n\n".join(tables))
-    if not whole and not isos:
-        typer.echo("published rows are of whole sets: none are shown with --limit", err=True)
-    records = results.records(compare=whole)
-    if json_ is not None:
-        files.write_text(json_, files.to_json(records, indent=2))
-    if csv is not None:
-        files.write_text(csv, reports.comma_separated(scoring.csv_rows(records)))
+    for note in scoring.notes(request):
+        typer.echo(note, err=True)
+    scoring.write_scores(scoring.records(request, results), json_, csv)
 
 
 def reproduce(
@@ -125,20 +117,28 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper, or all: a page with figures and numbers for each, and an index.
 
+    The tables need picture sets (docs/data.md says where they are had); all leaves out those that have none.
     Interrupted runs continue when started again with the same folder.
     """
-    from debayes.cli.terminal import progress_bar
+    from debayes.cli.terminal import progress_lines
     from debayes.reproduction import experiments
 
-    names = experiments.check_request(name, model)
     if data is not None and not data.is_dir():
         raise DebayesError(f"there is no folder {data}: give the one that holds kodak24, mcm18 and the other sets")
+    names = experiments.check_request(name, model, data)
     place = find_device(device)
     make_folder(output)
     for experiment in names:
-        with progress_bar(experiment) as progress:
+        with progress_lines(experiment) as (progress, say):
             page = experiments.reproduce(
-                experiment, output, models=model, root=data, quick=quick, device=place, progress=progress
+                experiment,
+                output,
+                models=model,
+                root=data,
+                quick=quick,
+                device=place,
+                progress=progress,
+                report=say,
             )
         typer.echo(f"{experiment:<12} {output / experiment}.html")
         for sentence in (*page.finding, *page.missing):
@@ -155,7 +155,10 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the run's last checkpoint.")] = False,
     set_: Annotated[
         list[str],
-        typer.Option("--set", help="Change the recipe, for example optimizer.minutes=5; may be repeated."),
+        typer.Option(
+            "--set",
+            help="Change the recipe: optimizer.minutes=5, data.train=FOLDER or data.train=[A,B]; may be repeated.",
+        ),
     ] = [],  # noqa: B006
     every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 120.0,
     tensorboard: Annotated[

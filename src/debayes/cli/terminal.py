@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -26,6 +27,26 @@ def progress_bar(title: str) -> Iterator[Callable[[float], None]]:
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda share: bar.update(task, completed=share)
+
+
+@contextmanager
+def progress_lines(title: str) -> Iterator[tuple[Callable[[float], None], Callable[[str], None]]]:
+    """A progress bar on a terminal, as `progress_bar`, and a function that prints a line to stdout at once: above
+    the bar on a terminal, and in a pipe too."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=1.0)
+
+        def say(line: str) -> None:
+            if bar.disable:
+                typer.echo(line)
+                return
+            bar.stop()  # removes the bar, and gives stdout back, which may be a file
+            typer.echo(line)
+            bar.start()
+
+        yield lambda share: bar.update(task, completed=share), say
 
 
 @contextmanager

@@ -98,6 +98,12 @@ def pairs(folder: Path) -> list[Pair]:
     return chosen
 
 
+def is_whole(chosen: Sequence[Pair]) -> bool:
+    """Whether these are all the pairs that a `test.txt` lists, which the published scores are of."""
+    folder = chosen[0].mosaic.parent.parent
+    return (folder / "test.txt").is_file() and len(chosen) == len(pairs(folder))
+
+
 def read_pair(pair: Pair) -> tuple[Float[Tensor, "1 h w"], Float[Tensor, "3 h w"]]:
     """The mosaic and the ground truth of a pair, linear, 0 = black, 1 = white; the alpha channel is ignored."""
     mosaic, truth = pictures.read_mosaic(pair.mosaic).values, pictures.read(pair.truth, ignore_alpha=True)

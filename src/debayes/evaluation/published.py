@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,28 @@ class Row:
 
 def rows(data: str, sigma: float | None) -> list[Row]:
     """The published rows of a set at a noise level (None: its own noise), in the order of published.toml."""
-    text = (resources.files("debayes.evaluation") / "published.toml").read_text(encoding="utf-8")
     return [
         Row(row["method"], data, sigma, psnr=row[data][0], ssim=row[data][1], source=source["cite"])
-        for source in tomllib.loads(text)["source"]
+        for source in _tables()["source"]
         for row in source["row"]
         if data in row and row.get("sigma") == sigma
     ]
+
+
+def is_whole(data: str, pictures: int) -> bool:
+    """Whether a set has so many pictures, so that its published rows can stand beside scores of them."""
+    return bool(_tables()["pictures"].get(data) == pictures)
+
+
+def left_out(data: str, pictures: int) -> str | None:
+    """Why the published rows of a set are not shown beside the scores of so many pictures; None if they are, or if
+    there are none."""
+    size = _tables()["pictures"].get(data)
+    if size in (None, pictures):
+        return None
+    return f"{data}: {pictures} of {size} pictures were scored: published rows, which are of all, are not shown"
+
+
+def _tables() -> dict[str, Any]:
+    """What published.toml holds."""
+    return tomllib.loads((resources.files("debayes.evaluation") / "published.toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Scores as markdown tables, and as records for CSV and JSON."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
 from math import isfinite
@@ -16,6 +16,8 @@ from debayes.evaluation.plain_colors import SIGMA, Residual
 from debayes.evaluation.protocol import Score
 from debayes.evaluation.uncertainty import UncertaintyScores
 
+# A set of pictures, by its folder, and the pattern of its mosaics.
+Set = tuple[str, str]
 # Scores by method, set of pictures and pattern.
 Scores = Mapping[tuple[str, str, str], Sequence[Score]]
 # Scores on raws of a virtual camera by method, set of pictures and pattern.
@@ -24,7 +26,7 @@ IsoScores = Mapping[tuple[str, str, str], Sequence[IsoScore]]
 MsrScores = Mapping[tuple[str, str], Sequence[msr.PairScore]]
 # Scores on drawn fine detail by method.
 DetailScores = Mapping[str, Sequence[DetailScore]]
-# What is left of the noise on plain colours, by method.
+# What methods leave of the noise on plain colours, by method.
 Residuals = Mapping[str, Sequence[Residual]]
 
 _MSR_NOTE = (
@@ -33,51 +35,50 @@ _MSR_NOTE = (
 )
 
 
-def markdown(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> str:
-    """PSNR / SSIM of each method, with published scores for the same sets below in italics."""
-    methods = list(dict.fromkeys(method for method, _, _ in scores))
-    columns = [
-        (data, pattern, sigma)
-        for data, pattern in dict.fromkeys((data, pattern) for _, data, pattern in scores)
-        for sigma in sigmas
-    ]
-    patterns = len({pattern for _, pattern, _ in columns}) > 1
+def score_lines(
+    results: Iterable[tuple[str, Mapping[Set, Sequence[Score]]]], sets: Sequence[Set], sigmas: Sequence[float]
+) -> Iterator[str]:
+    """PSNR / SSIM of each method, line by line as the results come, with published scores below in italics.
+
+    The results are the name of a method and its scores of every set. Published are the scores of whole sets.
+    """
+    columns = [(data, pattern, sigma) for data, pattern in sets for sigma in sigmas]
+    patterns = len({pattern for _, pattern in sets}) > 1
     heads = [f"{data}{f' {pattern}' * patterns} σ={sigma:g}" for data, pattern, sigma in columns]
-    rows = {}
-    for method in methods:
-        averages = [protocol.average(scores[method, data, pattern], sigma) for data, pattern, sigma in columns]
-        rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim, _ in averages]
+    counts: dict[str, int] = {}
+    for method, scores in results:
+        if not counts:  # the head comes with the first row, so that nothing is printed if that fails
+            yield from _head(["PSNR dB / SSIM", *heads])
+        averages = [protocol.average(scores[data, pattern], sigma) for data, pattern, sigma in columns]
+        yield _line([method, *(f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim, _ in averages)])
+        counts = {data: count_pictures(scores[data, pattern]) for data, pattern in sets}
+    rows: dict[str, list[str]] = {}
     for i, (data, _, sigma) in enumerate(columns):
-        for row in published.rows(Path(data).name, sigma) if compare else ():
+        for row in _published(data, sigma, counts.get(data, 0)):
             cells = rows.setdefault(_italic(row.method), ["-"] * len(columns))
             cells[i] = f"*{row.psnr:.2f} / {row.ssim:.4f}*"
-    return _table(["PSNR dB / SSIM", *heads], rows)
+    yield from (_line([name, *cells]) for name, cells in rows.items())
 
 
-def iso_markdown(scores: IsoScores) -> str:
-    """PSNR of each method on raws of a virtual camera, in white-balanced linear values."""
-    columns, speeds = _iso_columns(scores)
-    patterns, sets = len({pattern for _, pattern in columns}) > 1, len({data for data, _ in columns}) > 1
-    heads = [
-        f"{f'{data} ' * sets}{f'{pattern} ' * patterns}ISO {speed:g}"
-        for data, pattern in columns
-        for speed in speeds
-    ]
-    rows = {
-        method: [
-            f"{iso.average_iso(scores[method, data, pattern], speed):.2f}"
-            for data, pattern in columns
-            for speed in speeds
-        ]
-        for method in dict.fromkeys(method for method, _, _ in scores)
-    }
-    name = "PSNR dB, linear" if sets else f"PSNR dB, linear; {columns[0][0]}"
-    return _table([name, *heads], rows)
+def iso_lines(
+    results: Iterable[tuple[str, Mapping[Set, Sequence[IsoScore]]]], sets: Sequence[Set], speeds: Sequence[float]
+) -> Iterator[str]:
+    """PSNR of each method on raws of a virtual camera, in white-balanced linear values, line by line as the results
+    come: the name of a method and its scores of every set."""
+    columns = [(data, pattern, speed) for data, pattern in sets for speed in speeds]
+    patterns, folders = len({pattern for _, pattern in sets}) > 1, len({data for data, _ in sets}) > 1
+    heads = [f"{f'{data} ' * folders}{f'{pattern} ' * patterns}ISO {speed:g}" for data, pattern, speed in columns]
+    name = "PSNR dB, linear" if folders else f"PSNR dB, linear; {sets[0][0]}"
+    for i, (method, scores) in enumerate(results):
+        if i == 0:
+            yield from _head([name, *heads])
+        averages = (iso.average_iso(scores[data, pattern], speed) for data, pattern, speed in columns)
+        yield _line([method, *(f"{psnr:.2f}" for psnr in averages)])
 
 
 def iso_records(scores: IsoScores) -> dict[str, list[dict[str, Any]]]:
-    """The same as plain values: means, and the score of each picture."""
-    speeds = _iso_columns(scores)[1]
+    """Scores on raws of a virtual camera as plain values: means, and the score of each picture."""
+    speeds = list(dict.fromkeys(score.iso for found in scores.values() for score in found))
     return {
         "means": [
             {
@@ -98,27 +99,39 @@ def iso_records(scores: IsoScores) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def msr_markdown(scores: MsrScores, *, compare: bool = True) -> str:
-    """PSNR / SSIM of each method on the MSR set, linear and sRGB, with published scores below in italics."""
-    folders = list(dict.fromkeys(data for _, data in scores))
+def count_pictures(scores: Iterable[Score]) -> int:
+    """How many pictures the scores are of, at whatever noise levels."""
+    return len({score.name for score in scores})
+
+
+def msr_lines(
+    results: Iterable[tuple[str, Mapping[str, Sequence[msr.PairScore]]]], folders: Sequence[str], *, compare: bool
+) -> Iterator[str]:
+    """PSNR / SSIM of each method on MSR sets by folder, linear and sRGB, line by line as the results come; with
+    `compare` published scores below in italics."""
     columns = [(data, space) for data in folders for space in msr.SPACES]
     heads = [f"{f'{data} ' * (len(folders) > 1)}{space} PSNR / SSIM" for data, space in columns]
-    rows = {}
-    for method in dict.fromkeys(method for method, _ in scores):
-        averages = [msr.average_pairs(scores[method, data], space) for data, space in columns]
-        rows[method] = [f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim in averages]
-    for row in _published_msr() if compare else ():
+    for i, (method, scores) in enumerate(results):
+        if i == 0:
+            yield from _head(["MSR", *heads])
+        averages = [msr.average_pairs(scores[data], space) for data, space in columns]
+        yield _line([method, *(f"{psnr:.2f} / {ssim:.4f}" for psnr, ssim in averages)])
+    if not compare:
+        return
+    rows: dict[str, list[str]] = {}
+    for row in _published_msr():
         cells = rows.setdefault(_italic(row["method"]), ["-"] * len(columns))
         for i, (_, space) in enumerate(columns):
             if space == row["space"]:
                 cells[i] = f"*{row['psnr']:.2f} / {row['ssim']:.3f}*"
-    return _table(["MSR", *heads], rows) + (f"\n\n{_MSR_NOTE}" if compare else "")
+    yield from (_line([name, *cells]) for name, cells in rows.items())
+    yield from ("", *_MSR_NOTE.splitlines())
 
 
-def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
+def doubt_lines(scores: Scores, sigmas: Sequence[float]) -> Iterator[str]:
     """The uncertainty scores of each method that has an uncertainty: a row for each set and noise level."""
     levels = [f"{100 * level:g} %" for level in uncertainty.LEVELS]
-    rows = {}
+    yield from _head(["coverage of intervals", *levels, "calibration error", "NLL", "AUSE"])
     for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
             mean = _mean_uncertainty(picture_scores, sigma)
@@ -126,20 +139,22 @@ def doubt_markdown(scores: Scores, sigmas: Sequence[float]) -> str:
                 continue
             cells = [f"{100 * share:.1f} %" for share in mean.coverage]
             cells += [f"{mean.calibration_error:.3f}", f"{mean.nll:.2f}", f"{mean.ause:.3f}"]
-            rows[f"{method}, {data} {pattern} σ={sigma:g}"] = cells
-    return _table(["coverage of intervals", *levels, "calibration error", "NLL", "AUSE"], rows)
+            yield _line([f"{method}, {data} {pattern} σ={sigma:g}", *cells])
 
 
-def plain_colors_markdown(residuals: Residuals) -> str:
-    """What each method leaves of the noise on plain colours, in units of 1/255: a column for each case."""
-    cases = [residual.case for residual in next(iter(residuals.values()))]
-    header = [f"{_numbers(case.color)}; {_numbers(case.factors)}" for case in cases]
-    rows = {method: [f"{residual.left:.2f}" for residual in values] for method, values in residuals.items()}
-    return _table([f"left of noise {SIGMA:g}/255 on a colour; factors", *header], rows)
+def plain_colors_lines(results: Iterable[tuple[str, Sequence[Residual]]]) -> Iterator[str]:
+    """What each method leaves of the noise on plain colours, in units of 1/255, line by line as the results come: a
+    column for each case."""
+    for i, (method, residuals) in enumerate(results):
+        if i == 0:
+            cases = (residual.case for residual in residuals)
+            header = [f"{_numbers(case.color)}; {_numbers(case.factors)}" for case in cases]
+            yield from _head([f"left of noise {SIGMA:g}/255 on a colour; factors", *header])
+        yield _line([method, *(f"{residual.left:.2f}" for residual in residuals)])
 
 
 def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
-    """The same as plain values."""
+    """What each method leaves of the noise on plain colours, as plain values."""
     return [
         {"method": method, "color": residual.case.color, "factors": residual.case.factors, "left": residual.left}
         for method, values in residuals.items()
@@ -147,27 +162,25 @@ def plain_colors_records(residuals: Residuals) -> list[dict[str, Any]]:
     ]
 
 
-def moire_markdown(scores: DetailScores) -> str:
-    """PSNR / chroma error on drawn fine detail: tables by scene and by frequency, a column for each method."""
-    every = next(iter(scores.values()))
-    tables = []
-    for sigma in dict.fromkeys(score.sigma for score in every):
-        for title, label in (("scene", _scene_label), ("cycles per pixel", _band_label)):
-            rows: dict[str, list[str]] = {}
-            for found in scores.values():
-                groups: dict[str, list[DetailScore]] = {}
-                for score in found:
-                    if score.sigma == sigma and (name := label(score)) is not None:
-                        groups.setdefault(name, []).append(score)
-                for name, chosen in groups.items():
-                    psnr, chroma = moire.average_moire(chosen)
-                    rows.setdefault(name, []).append(f"{psnr:.2f} / {chroma:.4f}")
-            tables.append(_table([f"{title}, σ={sigma:g}", *scores], rows))
-    return "\n\n".join(tables)
+def moire_lines(results: Iterable[tuple[str, Sequence[DetailScore]]]) -> Iterator[str]:
+    """PSNR / chroma error on drawn fine detail, when all results are there: tables by scene and by frequency, a
+    column for each method."""
+    scores = dict(results)
+    sigmas = dict.fromkeys(score.sigma for found in scores.values() for score in found)
+    tables = [
+        (f"{title}, σ={sigma:g}", _moire_rows(scores, sigma, label))
+        for sigma in sigmas
+        for title, label in (("scene", _scene_label), ("cycles per pixel", _band_label))
+    ]
+    for i, (title, rows) in enumerate(tables):
+        if i:
+            yield ""
+        yield from _head([title, *scores])
+        yield from (_line([name, *cells]) for name, cells in rows.items())
 
 
 def moire_records(scores: DetailScores) -> dict[str, list[dict[str, Any]]]:
-    """The same as plain values: whole scenes, and the parts of scenes in each band of frequencies."""
+    """Scores on drawn fine detail as plain values: whole scenes, and their parts in each band of frequencies."""
     rows = [(method, score) for method, found in scores.items() for score in found]
     return {
         "pictures": [_flat_detail(method, score) for method, score in rows if score.band is None],
@@ -179,8 +192,8 @@ def moire_records(scores: DetailScores) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """Everything as plain values: the scores of each picture, their means, and the published rows."""
+def records(scores: Scores, sigmas: Sequence[float]) -> dict[str, list[dict[str, Any]]]:
+    """Everything as plain values: the scores of each picture, their means, and the published rows of whole sets."""
     means = []
     for (method, data, pattern), picture_scores in scores.items():
         for sigma in sigmas:
@@ -188,7 +201,7 @@ def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) ->
             key = {"method": method, "data": data, "pattern": pattern, "sigma": sigma}
             doubt = _flat_uncertainty(_mean_uncertainty(picture_scores, sigma))
             means.append({**key, "psnr": psnr, "ssim": ssim, "noise_error": noise_error, **doubt})
-    sets = dict.fromkeys(data for _, data, _ in scores)
+    sets = {data: count_pictures(picture_scores) for (_, data, _), picture_scores in scores.items()}
     return {
         "means": means,
         "pictures": [
@@ -197,14 +210,15 @@ def records(scores: Scores, sigmas: Sequence[float], *, compare: bool = True) ->
             for score in picture_scores
         ],
         "published": [
-            asdict(row) for data in sets for sigma in sigmas for row in published.rows(Path(data).name, sigma)
-        ]
-        if compare
-        else [],
+            asdict(row)
+            for data, count in sets.items()
+            for sigma in sigmas
+            for row in _published(data, sigma, count)
+        ],
     }
 
 
-def msr_records(scores: MsrScores) -> dict[str, list[dict[str, Any]]]:
+def msr_records(scores: MsrScores, *, compare: bool) -> dict[str, list[dict[str, Any]]]:
     """The same for the MSR set; each record names its space, linear or sRGB."""
     means = []
     for (method, data), picture_scores in scores.items():
@@ -218,7 +232,7 @@ def msr_records(scores: MsrScores) -> dict[str, list[dict[str, Any]]]:
             for (method, data), picture_scores in scores.items()
             for score in picture_scores
         ],
-        "published": _published_msr(),
+        "published": _published_msr() if compare else [],
     }
 
 
@@ -251,15 +265,25 @@ def _kind_and_hue(scene: Scene) -> str:
     return f"{scene.kind}, {hue}{', low contrast' * faint}"
 
 
+def _moire_rows(
+    scores: DetailScores, sigma: float, label: Callable[[DetailScore], str | None]
+) -> dict[str, list[str]]:
+    """The cells of every method at one noise level, by the label of their row; scores without one are left out."""
+    rows: dict[str, list[str]] = {}
+    for found in scores.values():
+        groups: dict[str, list[DetailScore]] = {}
+        for score in found:
+            if score.sigma == sigma and (name := label(score)) is not None:
+                groups.setdefault(name, []).append(score)
+        for name, chosen in groups.items():
+            psnr, chroma = moire.average_moire(chosen)
+            rows.setdefault(name, []).append(f"{psnr:.2f} / {chroma:.4f}")
+    return rows
+
+
 def _flat_detail(method: str, score: DetailScore) -> dict[str, Any]:
     scene = asdict(score.scene)
     return {"method": method, "sigma": score.sigma, **scene, "psnr": score.psnr, "chroma_error": score.chroma}
-
-
-def _iso_columns(scores: IsoScores) -> tuple[list[tuple[str, str]], list[float]]:
-    """The sets with their patterns, and the ISO speeds."""
-    sets = list(dict.fromkeys((data, pattern) for _, data, pattern in scores))
-    return sets, list(dict.fromkeys(score.iso for found in scores.values() for score in found))
 
 
 def _flat(score: Score) -> dict[str, Any]:
@@ -283,10 +307,14 @@ def _flat_uncertainty(scores: UncertaintyScores | None) -> dict[str, float]:
     return {f"coverage_{100 * level:g}": share for level, share in coverage} | others
 
 
-def _table(header: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A markdown table from its header and its rows by name."""
-    lines = [header, ["---"] * len(header), *([name, *cells] for name, cells in rows.items())]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _head(cells: Sequence[str]) -> tuple[str, str]:
+    """The first two lines of a markdown table."""
+    return _line(cells), _line(["---"] * len(cells))
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row of a markdown table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -296,6 +324,12 @@ def _numbers(values: Sequence[float]) -> str:
 def _italic(method: str) -> str:
     """The name of a published row in italics, with its asterisks escaped."""
     return f"*{method.replace('*', chr(92) + '*')}, published*"
+
+
+def _published(data: str, sigma: float, pictures: int) -> list[published.Row]:
+    """The published rows of a folder with the name of a set; none if so many pictures are not the whole set."""
+    name = Path(data).name
+    return published.rows(name, sigma) if published.is_whole(name, pictures) else []
 
 
 def _published_msr() -> list[dict[str, Any]]:

@@ -11,6 +11,9 @@ from debayes.engine import selection as engines
 from debayes.network.weights import load
 from debayes.restoration.tiling import measure
 
+# The first lines of the table of speeds.
+HEAD = ("| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|")
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -37,10 +40,12 @@ def measure_engines(
     device: str,
     names: Sequence[str] | None = None,
     progress: Callable[[float], None] | None = None,
+    report: Callable[[Speed], None] | None = None,
 ) -> list[Speed]:
     """The throughput of each model with each engine on a mosaic of noise.
 
-    Without `names` all engines that can run here are measured, except `compile`.
+    Without `names` all engines that can run here are measured, except `compile`. `report` is given each speed when
+    it is measured.
     """
     height = max(2, round((megapixels * 1e6 / 1.5) ** 0.5))
     mosaic = torch.rand(1, height, height * 3 // 2, generator=torch.Generator().manual_seed(0))
@@ -60,6 +65,8 @@ def measure_engines(
             share = 2e9 * engine.network.kmac_per_pixel * (there or speed) / rate
             auto = engine.name == best
             speeds.append(Speed(Path(model).stem, engine.name, device, ready, speed, there, share, auto))
+            if report is not None:
+                report(speeds[-1])
             if progress is not None:
                 progress(len(speeds) / len(models) / len(chosen))
     return speeds
@@ -83,12 +90,9 @@ def matrix_rate(device: torch.device) -> float:
     return best
 
 
-def table(speeds: Sequence[Speed]) -> str:
-    """The speeds as a markdown table."""
-    lines = ["| model | engine | ready in s | MP/s | share of the matrix rate |", "|---|---|---|---|---|"]
-    for speed in speeds:
-        name = f"{speed.engine} (auto)" if speed.auto else speed.engine
-        there = "" if speed.on_device is None else f" (on the GPU {speed.on_device:.3g})"
-        numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g}{there} | {speed.share:.0%}"
-        lines.append(f"| {speed.model} | {name} | {numbers} |")
-    return "\n".join(lines)
+def row(speed: Speed) -> str:
+    """A row of the markdown table that `HEAD` begins."""
+    name = f"{speed.engine} (auto)" if speed.auto else speed.engine
+    there = "" if speed.on_device is None else f" (on the GPU {speed.on_device:.3g})"
+    numbers = f"{speed.ready_seconds:.1f} | {speed.megapixels_per_second:.3g}{there} | {speed.share:.0%}"
+    return f"| {speed.model} | {name} | {numbers} |"

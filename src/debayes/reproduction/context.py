@@ -16,6 +16,17 @@ from debayes.network.network import Network
 QUICK_PICTURES = 4
 QUICK_SIZE = 256
 
+# Where each picture set is had, as docs/data.md says.
+SOURCES = {
+    "kodak24": "at r0k.us/graphics/kodak",
+    "mcm18": 'with Zhang et al., "Color demosaicking by local directional interpolation and nonlocal adaptive '
+    'thresholding" (2011)',
+    "wed-cdm": 'with Tan et al., "Color image demosaicking via deep residual learning" (2017)',
+    "mit-moire": 'with Gharbi et al., "Deep joint demosaicking and denoising" (2016)',
+    "urban100": 'with Huang et al., "Single image super-resolution from transformed self-exemplars" (2015)',
+    "msr": 'with Khashabi et al., "Joint demosaicing and denoising via learned nonparametric random fields" (2014)',
+}
+
 
 @dataclass(frozen=True)
 class Context:
@@ -31,6 +42,8 @@ class Context:
     """Returns the result stored under a key, or computes and stores it."""
     progress: Callable[[float], None]
     """Called with the fraction of the work that is done."""
+    report: Callable[[str], None] = lambda line: None
+    """Called with a line for each row of results, when it is computed."""
 
     @property
     def network(self) -> Network:
@@ -54,8 +67,7 @@ class Context:
 
     def folders(self, name: str) -> list[Path]:
         """The existing folders of a set."""
-        folders = [] if self.root is None else [self.root / "bench" / name, self.root / name]
-        return [folder for folder in folders if folder.is_dir()]
+        return set_folders(self.root, name)
 
     def picture_paths(self, name: str) -> list[Path]:
         """The pictures of a set; an empty list if the set is not on this machine."""
@@ -81,12 +93,24 @@ class Context:
         return missing_note([name], f"replaced by {', '.join(used)} of scikit-image")
 
 
+def set_folders(root: Path | None, name: str) -> list[Path]:
+    """The existing folders of a set below the folder of the sets."""
+    folders = [] if root is None else [root / "bench" / name, root / name]
+    return [folder for folder in folders if folder.is_dir()]
+
+
 def missing_note(names: Sequence[str], consequence: str = "") -> list[str]:
     """The note that sets are not on this machine, and how to add them; empty if none is missing."""
     if not names:
         return []
     remedy = "put their folders under DEBAYES_DATA/bench (or give --data) and run the same command to include them"
-    return [f"Not on this machine: {', '.join(names)}{f' ({consequence})' if consequence else ''}; {remedy}."]
+    missing = f"Not on this machine: {', '.join(names)}{f' ({consequence})' if consequence else ''}"
+    return [f"{missing}; {remedy}. {where_to_get(names)}."]
+
+
+def where_to_get(names: Sequence[str]) -> str:
+    """Where sets are had, as one sentence without its full stop."""
+    return f"Where they are had: {'; '.join(f'{name} {SOURCES[name]}' for name in names)}"
 
 
 def seeded(seed: int) -> torch.Generator:

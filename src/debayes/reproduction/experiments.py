@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from debayes.evaluation import msr
 from debayes.network import weights
 from debayes.reproduction import figures, learning, pages, tables, visual
-from debayes.reproduction.context import Context
+from debayes.reproduction.context import Context, set_folders, where_to_get
 from debayes.reproduction.pages import Page
 from debayes.system import files
 from debayes.system.errors import DebayesError
@@ -31,14 +32,36 @@ EXPERIMENTS: dict[str, Callable[[Context], Page]] = {
 }
 
 
-def check_request(name: str, models: Sequence[str] = ()) -> list[str]:
-    """The experiments of a name, which may be `all`; raises if the name, a model or matplotlib is missing."""
+# The experiments that have no results without any of these sets; the others use free photographs instead.
+NEEDED_SETS: dict[str, tuple[str, ...]] = {"table1": tables.SETS, "table2": ("msr",), "table3": tables.LOSS_SETS}
+
+
+def check_request(name: str, models: Sequence[str] = (), root: Path | None = None) -> list[str]:
+    """The experiments of a name, which may be `all`; raises if the name, a model or matplotlib is missing.
+
+    An experiment without any of its picture sets below `root` raises too; `all` leaves it out and warns.
+    """
     figures.check_matplotlib()
     for model in models:
         weights.locate(model)
     if name != "all" and name not in EXPERIMENTS:
         raise DebayesError(f"there is no experiment {name!r}: use one of {', '.join(EXPERIMENTS)} or all")
-    return list(EXPERIMENTS) if name == "all" else [name]
+    wanted = list(EXPERIMENTS) if name == "all" else [name]
+    without = [wish for wish in wanted if wish in NEEDED_SETS and not _has_a_set(NEEDED_SETS[wish], root)]
+    if not without:
+        return wanted
+    names = dict.fromkeys(data for wish in without for data in NEEDED_SETS[wish])
+    place = f"{root}/bench" if root is not None else "DEBAYES_DATA/bench (or give --data)"
+    what = f"no set of pictures for {', '.join(without)}: put a folder under {place}. {where_to_get(list(names))}"
+    if name != "all":
+        raise DebayesError(f"there is {what}")
+    log.warning("left out, there is %s", what)
+    return [wish for wish in wanted if wish not in without]
+
+
+def _has_a_set(names: Sequence[str], root: Path | None) -> bool:
+    """Whether at least one of the sets is there."""
+    return any(name != "msr" or msr.locate(folder) for name in names for folder in set_folders(root, name))
 
 
 def reproduce(
@@ -50,17 +73,20 @@ def reproduce(
     quick: bool = False,
     device: str = "cpu",
     progress: Callable[[float], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Page:
     """Run one experiment and write NAME.html, NAME.json and its figures to an existing folder.
 
-    `root` is the folder of the picture sets. The index page of the folder is updated.
+    `root` is the folder of the picture sets. The index page of the folder is updated. `report` is given a line for
+    each row of a table when it is computed.
     """
-    (name,) = check_request(name, models)
+    (name,) = check_request(name, models, root)
     networks = {Path(model).stem: weights.load(model, device=device) for model in models}
     used = [*models, *(("paper", "paper-mse") if name == "table3" else ())]
     hashes = [hashlib.sha256(weights.locate(model).read_bytes()).hexdigest()[:12] for model in used]
     cache = ResultCache(folder / f"{name}.parts.json", " ".join([*hashes, "quick" if quick else "full"]))
-    context = Context(networks, root, quick, cache.cached, progress or (lambda share: None))
+    nothing: Callable[[object], None] = lambda _: None  # noqa: E731
+    context = Context(networks, root, quick, cache.cached, progress or nothing, report or nothing)
     page = EXPERIMENTS[name](context)
     for note in page.missing:
         log.info("%s: %s", name, note)

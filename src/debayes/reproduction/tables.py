@@ -17,6 +17,9 @@ from debayes.reproduction.pages import Page, Table
 SETS = ("kodak24", "mcm18", "wed-cdm", "mit-moire", "urban100")
 SIGMAS = (5.0, 10.0, 15.0)
 
+# The sets of its table 3.
+LOSS_SETS = SETS[:3]
+
 # A method, and whether its results are averaged over the eight symmetries.
 Method = tuple[Network | baselines.Baseline, bool]
 # A set and a noise level.
@@ -30,19 +33,21 @@ def table1(context: Context) -> Page:
     present = {name: paths for name in SETS if (paths := context.picture_paths(name))}
     columns = [(data, sigma) for data in present for sigma in SIGMAS]
     scores = _score(context, methods, present, columns)
+    compared = _compared(context, present, columns)
     findings = []
     for name in context.models if present else ():
         gains = [_mean(scores[f"{name}, ensemble", at]) - _mean(scores[name, at]) for at in columns]
         findings.append(
             f"{name}: the ensemble gains {min(gains):.2f} to {max(gains):.2f} dB in the {len(gains)} columns."
         )
-        if not context.quick:
-            findings.append(_against_paper(name, scores, columns))
+        if compared:
+            findings.append(_against_paper(name, scores, compared))
     table = Table(
         "PSNR in dB / SSIM, mean over the pictures of a set",
         ["", *(f"{data} σ={sigma:g}" for data, sigma in columns)],
-        _rows(scores, methods, columns) + _quoted([published.rows(*at) for at in columns if not context.quick]),
-        "" if context.quick else "Rows in italics are quoted from the paper's table 1.",
+        _rows(scores, methods, columns)
+        + _quoted([published.rows(*at) if at in compared else [] for at in columns]),
+        "Rows in italics are quoted from the paper's table 1." if compared else "",
     )
     curves = {
         data: [
@@ -64,7 +69,7 @@ def table1(context: Context) -> Page:
         [table] if present else [],
         {"psnr": (Plot(curves, "sigma", "PSNR, dB"), "The same numbers as curves.")} if present else {},
         data=_data(scores),
-        missing=missing_note([name for name in SETS if name not in present]),
+        missing=missing_note([name for name in SETS if name not in present]) + _incomplete(context, present),
     )
 
 
@@ -84,11 +89,10 @@ def table2(context: Context) -> Page:
 
         pair_scores = context.cached(f"{name} {pair.mosaic.name}", score)
         scores.setdefault(name, []).extend(msr.PairScore(**s) for s in pair_scores)
+        if pair is pairs[-1]:
+            context.report(f"{name}: {', '.join(_msr_cells(scores[name]))}")
         context.progress((i + 1) / len(jobs))
-    rows = []
-    for name, pair_scores in scores.items():
-        averages = [msr.average_pairs(pair_scores, space) for space in msr.SPACES]
-        rows.append([name, *(f"{psnr:.2f} / {ssim:.3f}" for psnr, ssim in averages)])
+    rows = [[name, *_msr_cells(pair_scores)] for name, pair_scores in scores.items()]
     if not (context.quick and pairs):  # a part of the set is not comparable with published rows
         rows += _quoted([published.rows(f"msr-{space.lower()}", None) for space in msr.SPACES], ssim_digits=3)
     return Page(
@@ -111,11 +115,12 @@ def table2(context: Context) -> Page:
 def table3(context: Context) -> Page:
     """The same network trained with the ELBO and with the mean squared error."""
     methods: dict[str, Method] = {"ELBO": (weights.load("paper"), False), "MSE": (weights.load("paper-mse"), False)}
-    present = {name: paths for name in SETS[:3] if (paths := context.picture_paths(name))}
+    present = {name: paths for name in LOSS_SETS if (paths := context.picture_paths(name))}
     columns = [(data, 10.0) for data in present]
     scores = _score(context, methods, present, columns)
     rows = _rows(scores, methods, columns)
-    rows += _quoted([published.rows(f"{data}-loss", sigma) for data, sigma in columns if not context.quick])
+    compared = _compared(context, present, columns)
+    rows += _quoted([published.rows(f"{at[0]}-loss", at[1]) if at in compared else [] for at in columns])
     leads = {}
     for at in columns:
         lead = sorted(a.psnr - b.psnr for a, b in zip(scores["ELBO", at], scores["MSE", at], strict=True))
@@ -145,7 +150,7 @@ def table3(context: Context) -> Page:
         if present
         else {},
         data=_data(scores),
-        missing=missing_note([name for name in SETS[:3] if name not in present]),
+        missing=missing_note([name for name in LOSS_SETS if name not in present]) + _incomplete(context, present),
     )
 
 
@@ -180,12 +185,31 @@ def _score(
 
         result = Score(**context.cached(f"{name} {at[0]} {path.name} {at[1]:g}", score))
         scores.setdefault((name, at), []).append(result)
+        if path is sets[at[0]][-1]:
+            context.report(f"{name}, {at[0]} σ={at[1]:g}: {_cell(scores[name, at])}")
         context.progress((i + 1) / len(jobs))
     return scores
 
 
 def _rows(scores: Scores, methods: Mapping[str, Method], columns: Sequence[Column]) -> list[list[str]]:
     return [[name, *(_cell(scores[name, at]) for at in columns)] for name in methods if columns]
+
+
+def _compared(context: Context, sets: Mapping[str, Sequence[Path]], columns: Sequence[Column]) -> list[Column]:
+    """The columns that published rows stand in: those of whole sets, unless the pictures are cropped."""
+    return [at for at in columns if not context.quick and published.is_whole(at[0], len(sets[at[0]]))]
+
+
+def _incomplete(context: Context, sets: Mapping[str, Sequence[Path]]) -> list[str]:
+    """Which sets have no published rows because pictures are missing."""
+    notes = [published.left_out(name, len(paths)) for name, paths in sets.items() if not context.quick]
+    return [f"{note}." for note in notes if note]
+
+
+def _msr_cells(scores: Sequence[msr.PairScore]) -> list[str]:
+    """PSNR / SSIM in linear values and in sRGB."""
+    averages = [msr.average_pairs(scores, space) for space in msr.SPACES]
+    return [f"{psnr:.2f} / {ssim:.3f}" for psnr, ssim in averages]
 
 
 def _quoted(columns: Sequence[Sequence[published.Row]], *, ssim_digits: int = 4) -> list[list[str]]:

@@ -1,7 +1,8 @@
 """Training a network from a recipe: the loop, from the first batch to the weight file.
 
 A run is a folder: `weights.safetensors` (what `network.weights.load` reads), `state.pt` (what `--resume` continues
-from) and `log.jsonl`, a line every hundred steps and at each save. The first two are written whole or not at all.
+from) and `log.jsonl`, a line every hundred steps or five seconds and at each save. The first two are written whole
+or not at all.
 """
 
 import time
@@ -26,8 +27,8 @@ from debayes.training.progress import Progress, Report, append_line, cut_log, ma
 from debayes.training.recipe import Optimizer, Recipe
 from debayes.training.state import State, load_state, save_state, start_state
 
-# Steps between two lines of the log.
-LOG_EVERY = 100
+# A line of the log is due after this many steps or seconds, whichever comes first.
+LOG_EVERY, LOG_SECONDS = 100, 5.0
 
 # Steps between two readings of the clock on CUDA, where a reading waits for the device.
 CLOCK_EVERY = 20
@@ -121,7 +122,7 @@ def _train(setup: Setup, state: State, every: float, stop: Callable[[], bool] | 
     loss_of = _compiled(buffer.tiles) if on_cuda else objective
     generator = torch.Generator(device)
     started, saved = time.monotonic() - state.seconds, time.monotonic()
-    first_step, loss_sum = state.step, torch.zeros((), device=device)
+    first_step, logged, loss_sum = state.step, state.seconds, torch.zeros((), device=device)
     while (share := schedule.progress_share(plan, state.step, state.seconds)) < 1:
         rate = schedule.learning_rate(plan, state.step, share, state.plateau)
         buffer.advance(state.step)
@@ -143,7 +144,13 @@ def _train(setup: Setup, state: State, every: float, stop: Callable[[], bool] | 
             state.seconds = processes.broadcast_scalar(time.monotonic() - started)
             stopped = bool(processes.broadcast_scalar(stop is not None and stop()))
         last = stopped or schedule.progress_share(plan, state.step, state.seconds) >= 1
-        due = _due(plan, state.step, last, save=processes.is_main and (last or time.monotonic() - saved >= every))
+        due = _due(
+            plan,
+            state.step,
+            last,
+            save=processes.is_main and (last or time.monotonic() - saved >= every),
+            silent=state.seconds - logged,
+        )
         if due.save or due.shared:
             mean = (processes.average(loss_sum) if due.shared else float(loss_sum)) / (state.step - first_step)
             _check_finite(mean, state.step, setup.state_file)
@@ -151,7 +158,7 @@ def _train(setup: Setup, state: State, every: float, stop: Callable[[], bool] | 
             if due.save:
                 saved = time.monotonic()
         if due.shared:
-            first_step, loss_sum = state.step, torch.zeros((), device=device)
+            first_step, logged, loss_sum = state.step, state.seconds, torch.zeros((), device=device)
         if stopped:
             break
 
@@ -211,6 +218,7 @@ def clip_gradients(network: Network, limit: float, typical: Tensor) -> Tensor:
 
 def _check(recipe: Recipe, run: Path, processes: Processes, resume: bool) -> None:
     """Raise if the run cannot start."""
+    losses.find_loss(recipe.loss.kind)
     if run.exists() and not run.is_dir():
         raise FileExistsError(f"{run} is a file: give a folder for the run")
     has_state = (run / "state.pt").exists()
@@ -284,9 +292,10 @@ def _measure_input_means(state: State, processes: Processes, mosaics: Tensor) ->
         processes.broadcast(mean.mean)
 
 
-def _due(plan: Optimizer, step: int, last: bool, *, save: bool) -> Due:
+def _due(plan: Optimizer, step: int, last: bool, *, save: bool, silent: float) -> Due:
+    """`silent`: the seconds since the last line of the log, the same in all processes."""
     plateau = bool(plan.plateau) and step % plan.plateau == 0
-    return Due(save, plateau, shared=last or plateau or step % LOG_EVERY == 0)
+    return Due(save, plateau, shared=last or plateau or step % LOG_EVERY == 0 or silent >= LOG_SECONDS)
 
 
 def _check_finite(loss: float, step: int, state_file: Path) -> None:

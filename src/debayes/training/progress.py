@@ -17,13 +17,13 @@ from debayes.training.tiles import Credits
 
 @dataclass(frozen=True)
 class Progress:
-    """What the caller is told every hundred steps and whenever the run is saved."""
+    """What the caller is told every hundred steps or five seconds, and whenever the run is saved."""
 
     step: int
     share: float
     """How much of the run is done, 0 to 1."""
     loss: float
-    """Its mean over the last steps, at most a hundred."""
+    """Its mean over the steps since the last report, at most a hundred."""
     rate: float
     """The learning rate."""
     steps_per_second: float

@@ -59,7 +59,6 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 # The values of each choice.
 CHOICES = {
-    "loss.kind": ("elbo", "mse", "l1"),
     "loss.form": ("exact", "printed"),
     "noise.domain": ("srgb", "raw"),
 }
@@ -125,7 +124,7 @@ class Loss:
     """The loss function."""
 
     kind: str = "elbo"
-    """"elbo", "mse" or "l1"; the latter two train the image only."""
+    """A name in `losses.LOSSES`: "elbo", or "mse" or "l1", which train the image only."""
     form: str = "exact"
     """The expectation term of the ELBO: "exact", or "printed" as in the paper."""
     count: float = 2e3
@@ -238,7 +237,7 @@ def _check_values(recipe: Recipe) -> None:
 
 
 def _check_loss(loss: Loss) -> None:
-    if loss.by_patch and not (loss.kind == "mse" or (loss.kind == "elbo" and loss.gain)):
+    if loss.by_patch and (loss.kind == "l1" or (loss.kind == "elbo" and not loss.gain)):
         raise DebayesError('loss.by_patch needs a loss.gain above 0, or loss.kind = "mse"')
     if loss.window % 2 == 0:
         raise DebayesError(f"loss.window must be odd, not {loss.window}")
@@ -311,7 +310,7 @@ def _with_new_names(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _change(table: dict[str, Any], change: str) -> None:
-    """Apply one change to a recipe's table. A value that is not TOML is a string whose quotes a shell removed."""
+    """Apply one change to a recipe's table. A value that is not TOML is text whose quotes a shell removed."""
     key, equals, value = change.partition("=")
     *parents, name = key.strip().split(".")
     for parent in parents:
@@ -321,7 +320,9 @@ def _change(table: dict[str, Any], change: str) -> None:
     try:
         table[name] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        table[name] = value.strip()
+        text = value.strip()
+        is_list = text.startswith("[") and text.endswith("]")
+        table[name] = [item.strip() for item in text[1:-1].split(",")] if is_list else text
 
 
 def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
@@ -346,11 +347,15 @@ def _build(kind: type[T], table: dict[str, Any], where: str) -> T:
 
 
 def _converted(value: Any, hint: Any, name: str) -> Any:
-    """A value of TOML or JSON, whose type must be that of the field; a list becomes a tuple."""
-    value = tuple(value) if isinstance(value, list) else value
+    """A value of TOML or JSON, whose type must be that of the field; a list becomes a tuple, and so does a single
+    value where a list is expected."""
     expected = get_origin(hint) or hint
+    if isinstance(value, list):
+        value = tuple(value)
+    elif expected is tuple and type(value) is get_args(hint)[0]:
+        value = (value,)
     if type(value) is not expected and not (expected is float and type(value) is int):  # TOML writes 5 for 5.0
-        kind = "list" if expected is tuple else expected.__name__
+        kind = f"list of {get_args(hint)[0].__name__}" if expected is tuple else expected.__name__
         raise DebayesError(f"{name} must be of type {kind}, not {value!r}")
     if isinstance(value, tuple) and not all(type(item) is get_args(hint)[0] for item in value):
         raise DebayesError(f"{name} must be a list of {get_args(hint)[0].__name__}, not {list(value)!r}")
