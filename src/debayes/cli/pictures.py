@@ -127,11 +127,11 @@ def develop(
     from debayes.darkroom import batch, file
     from debayes.imaging import cfa
 
-    to = {"jpg": "jpeg", "tif": "tiff"}.get(to, to)
+    to = next((name for name, endings in file.FORMATS.items() if f".{to}" in endings), to)
     _check_format(to, space, rendering=(exposure, space, quality) != (0.0, "srgb", 95))
     if threads is not None and threads < jobs:
         raise DebayesError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
-    if output is not None and output.suffix.lower() in file.FORMATS.values() and not output.exists():
+    if output is not None and output.suffix.lower() in file.ENDINGS and not output.exists():
         raise DebayesError(f"--output is a folder, not a file like {output}: each picture has the name of its raw")
     place = find_device(device)
     settings = file.Settings(
@@ -147,7 +147,7 @@ def develop(
         space=space,
         quality=quality,
     )
-    plan = batch.plan(photos, output, file.FORMATS[to])
+    plan = batch.plan(photos, output, file.FORMATS[to][0])
     if output is not None:
         make_folder(output)
     outcomes = []
@@ -180,7 +180,7 @@ def _check_format(to: str, space: str, *, rendering: bool) -> None:
         raise DebayesError(f"the colour space is {' or '.join(color.SPACES)}, not {space!r}")
     if to == "dng" and rendering:
         raise DebayesError(
-            "--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg"
+            f"--exposure, --space and --quality are for rendered pictures: add --to {' or '.join(file.RENDERED)}"
         )
 
 

@@ -20,7 +20,7 @@ from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
 from debayes.darkroom.loop import Progress, check_strength
 from debayes.engine import Engine, selection
-from debayes.formats import dng, maps, metadata, pictures
+from debayes.formats import dng, maps, metadata, picture_formats, pictures
 from debayes.formats import icc as icc_profiles
 from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
@@ -34,11 +34,12 @@ from debayes.system.errors import DebayesError
 from debayes.system.log import log
 from debayes.system.memory_file import MemoryFile
 
-# What a developed picture can be written as, and its ending.
-FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
+# What a developed picture can be rendered to, and the endings of each format, the usual one first.
+RENDERED = {name: each.endings for name, each in picture_formats.FORMATS.items() if name != "npy"}
 
-# All endings a developed picture may have.
-ENDINGS = (".dng", ".tiff", ".tif", ".png", ".jpg", ".jpeg")
+# What a developed picture can be written as: those, or a linear DNG.
+FORMATS = {"dng": (".dng",), **RENDERED}
+ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
 
 # The largest exposure correction, in stops up or down.
 MOST_STOPS = 10
