@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from shots import BODY, shoot
 
-from debayes.darkroom import file, loop
+from debayes.darkroom import file, loop, mosaics
 from debayes.engine import selection
 from debayes.evaluation import metrics
 from debayes.formats import dng, ifd, pictures, raw
@@ -216,11 +216,25 @@ def test_describe(shot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = file.describe(shot, "raw-s", "cpu")
     assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
     assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
-    assert facts["exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
+    assert facts["baseline_exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
     assert facts["matrix"][0][0] == pytest.approx(float(bright.matrix[0, 0]), abs=1e-4)
     assert not any("seconds" in key for key in facts)
     assert facts["engine"] in selection.NAMES and facts["engine"] != "auto"
     assert file.describe(shot, "raw-s", "cpu", "eager")["engine"] == "eager"
+
+
+@pytest.mark.parametrize("stops", [0.0, -3.0])
+def test_a_dark_raw_is_told(shot: Path, stops: float, caplog: pytest.LogCaptureFixture) -> None:
+    """`info` and the log say how many stops below white the highlights are."""
+    mosaics.simulate_raw(shot.with_suffix(".png"), shot, iso=100, stops=stops)
+    found = file.describe(shot, "raw-s", "cpu", "eager")["brightness"]
+    truth = torch.from_numpy(tifffile.imread(shot.with_suffix(".truth.tiff"))) * torch.tensor(BODY.gains)
+    assert found["highlights"] == pytest.approx(float(truth.flatten().quantile(0.99)), rel=0.15)
+    assert found["mean"] == pytest.approx(float(truth.mean()), rel=0.1)
+    assert found["stops_below_white"] == pytest.approx(-np.log2(found["highlights"]), abs=0.1)
+    with caplog.at_level("INFO", logger="debayes"):
+        file.read(shot, shot.with_suffix(".png"), file.Settings())
+    assert f"starts {found['stops_below_white']} stops below white" in caplog.text
 
 
 def test_steps(network: Network, shot: Path) -> None:
@@ -245,5 +259,5 @@ def test_decisions_are_logged(network: Network, shot: Path, caplog: pytest.LogCa
     with caplog.at_level("INFO", logger="debayes"):
         file.develop_file(network, shot, shot.parent / "out.png", file.Settings(exposure=0.5))
     words = caplog.text
-    assert "noise profile stored in the file" in words and "rendered +0.5 stops brighter, in srgb" in words
+    assert "noise profile stored in the file" in words and "rendered in srgb with +0.5 stops" in words
     assert "GBRG" in words and "white balance" in words

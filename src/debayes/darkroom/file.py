@@ -6,6 +6,7 @@ picture is developed it is kept in the precision of its file: about 20 bytes a p
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +199,14 @@ def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
     raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
     height, width = raw.size
     log.info(
-        "%s: %s, %dx%d %s, levels %s, white balance %.3g %.3g %.3g, exposure %+.2g stops from the file",
+        "%s: %s, %dx%d %s, levels %s, white balance %.3g %.3g %.3g, baseline exposure %+.2g stops",
         *(source, raw.camera or "unknown camera", width, height, raw.pattern, raw.levels, *raw.gains, raw.exposure),
     )
-    for assumption in raw.assumed:
-        log.info("%s: %s", source, assumption)
+    light = _brightness(raw)
+    log.info(
+        "%s: mean %.2g %% of white; the brightest hundredth of the photosites starts %.1f stops below white",
+        *(source, 100 * light["mean"], light["stops_below_white"]),
+    )
     return LoadedRaw(source, target, raw)
 
 
@@ -287,10 +291,26 @@ def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
     if target.suffix.lower() == ".dng":
         return dng.draft(counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining)
     bits = pictures.check_bits(target, None)
-    log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
+    log.info(
+        "%s: rendered in %s with %+.2g stops: %+.2g asked for, %+.2g baseline exposure of the raw",
+        *(target, settings.space, stops, settings.exposure, raw.exposure),
+    )
     shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)
     icc, exif = icc_profiles.color_profile(settings.space), metadata.exif_block(raw)
     return pictures.assemble(target.suffix, shown, icc=icc, exif=exif, quality=settings.quality)
+
+
+def _brightness(raw: Raw) -> dict[str, float]:
+    """How bright a raw is, after white balance: tells a dark raw from one that is rendered dark."""
+    balance = torch.tensor(raw.gains).view(3, 1, 1)
+    odd = raw.mosaic[:, ::7, ::7]  # of a cell of 2x2, an odd step meets every photosite; few are enough
+    light = odd * cfa.mosaic(balance.expand(3, *odd.shape[1:]), raw.pattern)
+    highlights = float(light.flatten().kthvalue(max(1, round(0.99 * light.numel()))).values)
+    return {
+        "mean": round(float(light.mean()), 4),
+        "highlights": round(highlights, 4),
+        "stops_below_white": round(-log2(min(max(highlights, 1e-6), 1.0)), 1),
+    }
 
 
 def describe(source: str | Path, model: str, device: str, engine: str = "auto") -> dict[str, Any]:
@@ -319,7 +339,8 @@ def describe(source: str | Path, model: str, device: str, engine: str = "auto") 
         "levels": {**raw.levels, "blown from": round(raw.saturation, 4)},
         "white_balance": dict(zip(("red", "green", "blue"), (round(gain, 4) for gain in raw.gains), strict=True)),
         "matrix": matrix,
-        "exposure": raw.exposure,
+        "brightness": _brightness(raw),
+        "baseline_exposure": raw.exposure,
         "crop": crop,
         "orientation": raw.orientation,
         "noise": {
