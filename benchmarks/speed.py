@@ -64,7 +64,7 @@ def main() -> None:
         for model in options.models:
             show_layers(weights.load(model), rate, model)
         return
-    engines = [name for name in selection.NEEDS if selection.available(name, device) and name != "compile"]
+    engines = [name for name in selection.ENGINES if selection.available(name, device) and name != "compile"]
     rows = [(model, name) for model in options.models for name in ("plain", *engines)]
     rows += [("peer", name) for name in PEERS] if options.device == "cpu" else []
     print("| method | MP/s | times plain | peak GiB | share of the matrix rate | PSNR |\n|---|---|---|---|---|---|")

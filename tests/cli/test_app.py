@@ -10,6 +10,8 @@ import typer
 from commands import run
 
 from debayes.cli import app
+from debayes.darkroom import file
+from debayes.engine import selection
 
 NAMES = [function.__name__ for _, function, _ in app.COMMANDS]
 
@@ -35,6 +37,14 @@ def test_help_of_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "<bool>" not in out and "--install-completion" in out
     for words in (app.PICTURES, app.MODELS, app.RESEARCH, *NAMES):
         assert words in out
+
+
+def test_help_names_every_choice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of `develop`, which is written without importing them, names all formats and engines."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(monkeypatch, "develop", "-h") == 0
+    out = capsys.readouterr().out
+    assert [choice for choice in (*file.FORMATS, *selection.NAMES) if choice not in out] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -366,7 +366,7 @@ BAD_INPUT = {
     "an unknown model": (["restore", "M", "-o", "out.png", "--model", "wild-x"], "wild-s"),
     "a missing folder": (["restore", "M", "-o", "no/out.png"], "does not exist"),
     "a folder as output": (["restore", "M", "-o", "folder.png"], "is a folder"),
-    "an unknown ending": (["restore", "M", "-o", "out.gif"], ".gif is not one of .png, .tif"),
+    "an unknown ending": (["restore", "M", "-o", "out.gif"], ".gif is not one of .tiff, .tif"),
     "bits a format lacks": (["restore", "M", "-o", "out.jpg", "--bits", "16"], "8 bits per sample, not 16"),
     "a wrong tile": (["restore", "M", "-o", "out.png", "--tile", "0"], "1 or more photosites"),
     "an unknown engine": (["restore", "M", "-o", "out.png", "--engine", "turbo"], "there is no engine 'turbo'"),

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 import torch
 from shots import BODY, photograph, shoot
 
-from debayes.darkroom import description
+from debayes.darkroom import description, file, mosaics
 from debayes.engine import selection
 from debayes.formats import raw
 from debayes.imaging.noise_profile import Profile
@@ -20,7 +22,7 @@ def test_describe(shot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = description.describe(shot, "raw-s", "cpu")
     assert facts["size"] == "151x127" and facts["pattern"] == "GBRG" and facts["shot"]["iso"] == 3200
     assert facts["noise"]["source"] == "stored in the file" and facts["model"] == "raw-s"
-    assert facts["exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
+    assert facts["baseline_exposure"] == 0.35 and facts["crop"]["width"] == 120 and facts["orientation"] == 1
     assert facts["matrix"][0][0] == pytest.approx(float(bright.matrix[0, 0]), abs=1e-4)
     assert not any("seconds" in key for key in facts)
     assert facts["engine"] in selection.NAMES and facts["engine"] != "auto"
@@ -46,3 +48,17 @@ def test_noise_of_a_dark_shot() -> None:
     mean = float(shoot(clean, 400).mosaic.mean())
     assert bright == pytest.approx((profile.gain * mean + profile.floor) ** 0.5 / mean, rel=1e-4)
     assert description.relative_noise(shoot(torch.zeros(3, 64, 64), 400), Profile(0, 1e-6)) > 1
+
+
+@pytest.mark.parametrize("stops", [0.0, -3.0])
+def test_a_dark_raw_is_told(shot: Path, stops: float, caplog: pytest.LogCaptureFixture) -> None:
+    """`info` and the log say how many stops below white the highlights are."""
+    mosaics.simulate_raw(shot.with_suffix(".png"), shot, iso=100, stops=stops)
+    found = description.describe(shot, "raw-s", "cpu", "eager")["brightness"]
+    truth = torch.from_numpy(tifffile.imread(shot.with_suffix(".truth.tiff"))) * torch.tensor(BODY.gains)
+    assert found["highlights"] == pytest.approx(float(truth.flatten().quantile(0.99)), rel=0.15)
+    assert found["mean"] == pytest.approx(float(truth.mean()), rel=0.1)
+    assert found["stops_below_white"] == pytest.approx(-np.log2(found["highlights"]), abs=0.1)
+    with caplog.at_level("INFO", logger="debayes"):
+        file.read(shot, shot.with_suffix(".png"), file.Settings())
+    assert f"starts {found['stops_below_white']} stops below white" in caplog.text

@@ -38,7 +38,7 @@ def test_the_table_of_speeds() -> None:
     speeds = selection.measured_speeds()
     assert {*speeds} == {(kind, size) for kind in ("AVX512", "AVX2", "cuda") for size in ("small", "large")}
     for (kind, _), engines in speeds.items():
-        assert {*engines} <= {*selection.NEEDS} and ("eager" in engines or kind == "cuda")
+        assert {*engines} <= {*selection.ENGINES} and ("eager" in engines or kind == "cuda")
         assert all(each.startup_seconds > 0 and each.megapixels_per_second > 0 for each in engines.values())
     assert speeds["AVX2", "small"]["ncnn"].seconds(3.0) == pytest.approx(0.1 + 3.0 / 1.5)
     assert speeds["cuda", "large"]["compile"].seconds(720.0) == pytest.approx(24.0)

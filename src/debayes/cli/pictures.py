@@ -128,7 +128,7 @@ def develop(
     developed is named at the end and does not stop the others; the exit code is then 1.
     """
     from debayes.cli.terminal import batch_bar
-    from debayes.darkroom import batch, file
+    from debayes.darkroom import batch, file, rendering
     from debayes.imaging import cfa
 
     formats = _parse_formats(to)
@@ -136,7 +136,7 @@ def develop(
     _check_rendering(space, is_dng_only=is_dng_only, is_asked=(exposure, space, quality) != (0.0, "srgb", 95))
     if threads is not None and threads < jobs:
         raise DebayesError(f"--jobs {jobs} need a thread each: give --threads {jobs} or more")
-    if output is not None and output.suffix.lower() in file.FORMATS.values() and not output.exists():
+    if output is not None and output.suffix.lower() in rendering.ENDINGS and not output.exists():
         raise DebayesError(f"--output is a folder, not a file like {output}: each picture has the name of its raw")
     place = find_device(device)
     settings = file.Settings(
@@ -151,10 +151,10 @@ def develop(
         exposure=exposure,
         space=space,
         quality=quality,
-        also=tuple(file.FORMATS[name] for name in formats[1:]),
+        also=tuple(rendering.FORMATS[name][0] for name in formats[1:]),
         before=before,
     )
-    plan = batch.plan(photos, output, file.FORMATS[formats[0]])
+    plan = batch.plan(photos, output, rendering.FORMATS[formats[0]][0])
     if output is not None:
         make_folder(output)
     done = []
@@ -178,25 +178,28 @@ def develop(
 
 def _parse_formats(to: str) -> list[str]:
     """The formats of --to, each once: "dng,jpg" is dng and jpeg."""
-    from debayes.darkroom import file
+    from debayes.darkroom import rendering
 
     names = [name.strip().lower() for name in to.split(",")]
-    names = list(dict.fromkeys({"jpg": "jpeg", "tif": "tiff"}.get(name, name) for name in names))
+    by_ending = {ending: name for name, endings in rendering.FORMATS.items() for ending in endings}
+    names = list(dict.fromkeys(by_ending.get(f".{name}", name) for name in names))
     for name in names:
-        if name not in file.FORMATS:
-            raise DebayesError(f"pictures are developed to {', '.join(file.FORMATS)}, not {name!r}")
+        if name not in rendering.FORMATS:
+            raise DebayesError(f"pictures are developed to {', '.join(rendering.FORMATS)}, not {name!r}")
     return names
 
 
 def _check_rendering(space: str, *, is_dng_only: bool, is_asked: bool) -> None:
     """Reject unknown colour spaces, and options of rendered pictures if none is written."""
+    from debayes.darkroom import rendering
     from debayes.imaging import color
 
     if space not in color.SPACES:
         raise DebayesError(f"the colour space is {' or '.join(color.SPACES)}, not {space!r}")
     if is_dng_only and is_asked:
         raise DebayesError(
-            "--exposure, --space and --quality are for rendered pictures: add --to tiff, png or jpeg"
+            "--exposure, --space and --quality are for rendered pictures: "
+            f"add --to {' or '.join(rendering.RENDERED)}"
         )
 
 

@@ -6,6 +6,7 @@ from debayes.formats import pictures
 from debayes.formats import raw as raws
 from debayes.formats.raw import Raw
 from debayes.system.errors import DebayesError
+from debayes.system.log import log
 
 _TIFF = (".tif", ".tiff")
 
@@ -40,4 +41,7 @@ def _read_counts(source: Path, black: float | None, white: float | None, pattern
             f"give {' and '.join(missing)}"
         )
     counts = pictures.read_mosaic(source, black=0, white=1).values[0].numpy()
-    return Raw.from_array(counts, pattern, black=black, white=white)
+    raw = Raw.from_array(counts, pattern, black=black, white=white)
+    for assumption in raw.assumed:
+        log.info("%s: assumed: %s", source, assumption)
+    return raw

@@ -97,7 +97,7 @@ def engines(network: Network, megapixels: float) -> dict[str, Any]:
     ranked = selection.rank(network, megapixels)
     states = {
         name: {"obstacle": selection.obstacle(name, network.device), "seconds": estimated.get(name)}
-        for name in selection.NEEDS
+        for name in selection.ENGINES
     }
     return {"auto": ranked[0] if ranked else "eager", "megapixels": megapixels, "each": states}
 

@@ -14,7 +14,7 @@ from jaxtyping import UInt16
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from debayes.darkroom import loop, map_panels, rendering
+from debayes.darkroom import description, loop, map_panels, rendering
 from debayes.darkroom.canvas import CountCanvas
 from debayes.darkroom.counts import read_shot
 from debayes.darkroom.domain import RawSource, noise_of
@@ -30,9 +30,6 @@ from debayes.system import files
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
 from debayes.system.memory_file import MemoryFile
-
-# What a developed picture can be written as, and its ending.
-FORMATS = {"dng": ".dng", "tiff": ".tiff", "png": ".png", "jpeg": ".jpg"}
 
 # The largest exposure correction, in stops up or down.
 MOST_STOPS = 10
@@ -197,7 +194,9 @@ def befores_of(target: Path, settings: Settings) -> list[Path]:
     if not settings.before:
         return []
     rendered = [path.suffix for path in pictures_of(target, settings) if path.suffix.lower() != ".dng"]
-    return [target.with_name(f"{target.stem}.before{ending}") for ending in rendered or [FORMATS["jpeg"]]]
+    return [
+        target.with_name(f"{target.stem}.before{ending}") for ending in rendered or [rendering.FORMATS["jpeg"][0]]
+    ]
 
 
 def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
@@ -210,11 +209,14 @@ def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
     raw = read_shot(source, black=settings.black, white=settings.white, pattern=settings.pattern)
     height, width = raw.size
     log.info(
-        "%s: %s, %dx%d %s, levels %s, white balance %.3g %.3g %.3g, exposure %+.2g stops from the file",
+        "%s: %s, %dx%d %s, levels %s, white balance %.3g %.3g %.3g, baseline exposure %+.2g stops",
         *(source, raw.camera or "unknown camera", width, height, raw.pattern, raw.levels, *raw.gains, raw.exposure),
     )
-    for assumption in raw.assumed:
-        log.info("%s: %s", source, assumption)
+    light = description.brightness(raw)
+    log.info(
+        "%s: mean %.2g %% of white; the brightest hundredth of the photosites starts %.1f stops below white",
+        *(source, 100 * light["mean"], light["stops_below_white"]),
+    )
     return LoadedRaw(source, target, raw)
 
 

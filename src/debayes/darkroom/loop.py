@@ -26,7 +26,6 @@ from debayes.restoration.runner import Runner
 from debayes.restoration.tiling import restore_tiles
 from debayes.system import files
 from debayes.system.errors import DebayesError
-from debayes.system.log import log
 
 # A tile is decoded so many rows at a time: more do not fit in a processor's cache, fewer cost many small steps.
 TILE_STRIP = 512
@@ -194,7 +193,6 @@ def _adapt(
         raise DebayesError(f"a Network or an Engine can be adapted to a mosaic, not a {type(network).__name__}")
     noise = source.noise_variance if isinstance(source, RawSource) else None
     adapted = adaptation.adapt(plain, encoded, source.pattern, steps=steps, noise=noise, progress=progress)
-    log.info("adapted %d steps: %s", adapted.steps, adapted.reason)
     if isinstance(network, Engine):
         return prepare(adapted.network, network.name, threads=network.threads), adapted
     return adapted.network, adapted

@@ -9,7 +9,7 @@ from jaxtyping import Shaped, UInt8, UInt16
 
 from debayes.darkroom.canvas import linear_of
 from debayes.darkroom.domain import strips
-from debayes.formats import dng, icc, metadata, pictures
+from debayes.formats import dng, icc, metadata, picture_formats, pictures
 from debayes.formats.raw import Raw
 from debayes.imaging import color, malvar
 from debayes.imaging.noise_profile import Profile
@@ -17,8 +17,12 @@ from debayes.system.errors import DebayesError
 from debayes.system.log import log
 from debayes.system.memory_file import MemoryFile
 
-# All endings a developed picture may have.
-ENDINGS = (".dng", ".tiff", ".tif", ".png", ".jpg", ".jpeg")
+# What a developed picture can be rendered to, and the endings of each format, the usual one first.
+RENDERED = {name: each.endings for name, each in picture_formats.FORMATS.items() if name != "npy"}
+
+# What a developed picture can be written as: those, or a linear DNG.
+FORMATS = {"dng": (".dng",), **RENDERED}
+ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
 
 # The longer side of the preview inside a DNG.
 PREVIEW = 1024
@@ -46,7 +50,10 @@ def assemble(
     if ending.lower() == ".dng":
         return dng.draft(counts, raw, preview=preview(counts, raw, stops=stops), left=remaining)
     bits = pictures.check_bits(Path(f"picture{ending}"), None)
-    log.info("rendered %+.2g stops brighter, in %s", stops, space)
+    log.info(
+        "rendered in %s with %+.2g stops: %+.2g asked for, %+.2g baseline exposure of the raw",
+        *(space, stops, exposure, raw.exposure),
+    )
     shown = render(counts, raw, stops=stops, space=space, bits=bits)
     return _assemble_rendered(ending, shown, raw, space, quality)
 

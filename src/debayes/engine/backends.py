@@ -31,7 +31,7 @@ class Engine:
     """A network and a way to run it. It replaces the network wherever mosaics are restored."""
 
     name: str
-    """How it is run: one of `NAMES`."""
+    """How it is run: a row of `selection.ENGINES`."""
     network: Network
     """The network that it runs."""
     run: Run

@@ -28,17 +28,34 @@ class EngineMismatchWarning(UserWarning):
     """An engine failed, or gave other pixels than the network itself, and is not used."""
 
 
-# The packages that each engine needs besides PyTorch.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "eager": (),
-    "half": (),
-    "winograd": (),
-    "compile": (),
-    "ncnn": ("ncnn",),
-    "onnxruntime": ("onnx", "onnxruntime"),
-    "openvino": ("onnx", "openvino"),
+@dataclass(frozen=True)
+class Kind:
+    """One of the engines there are: a row of `ENGINES`."""
+
+    make: Callable[[Network, int | None], Run]
+    """Makes the engine's `run` of a network and a number of threads; most have PyTorch's threads and ignore it."""
+    needs: tuple[str, ...] = ()
+    """The packages that it needs besides PyTorch."""
+    cpu_only: bool = False
+
+
+ENGINES = {
+    "eager": Kind(lambda network, _: eager(network)),
+    "half": Kind(lambda network, _: half(network)),
+    "winograd": Kind(
+        lambda network, threads: by_steps(network, partial(fusion.build, threads=threads), shuffle_last=True),
+        cpu_only=True,
+    ),
+    "compile": Kind(lambda network, _: compiled(network)),
+    "ncnn": Kind(
+        lambda network, threads: by_steps(network, partial(ncnn.run_in_ncnn, threads=threads)),
+        needs=("ncnn",),
+        cpu_only=True,
+    ),
+    "onnxruntime": Kind(onnxruntime, needs=("onnx", "onnxruntime"), cpu_only=True),
+    "openvino": Kind(openvino, needs=("onnx", "openvino"), cpu_only=True),
 }
-NAMES = ("auto", *NEEDS)
+NAMES = ("auto", *ENGINES)
 
 
 @dataclass(frozen=True)
@@ -144,18 +161,18 @@ def _check_installed(name: str, device: torch.device) -> None:
 
 def obstacle(name: str, device: torch.device) -> str | None:
     """Why an engine cannot run on a device, and what to do about it; nothing if it can."""
-    if name not in NEEDS:
+    if name not in ENGINES:
         return f"there is no engine {name!r}: choose one of {', '.join(NAMES)}"
     if name == "half" and not _has_half(device):
         return f"this {device.type} device does not compute faster in half precision: leave the choice to auto"
-    if (NEEDS[name] or name == "winograd") and device.type != "cpu":
+    if ENGINES[name].cpu_only and device.type != "cpu":
         return f"the engine {name} runs on a CPU, not on {device.type}: leave the choice to auto"
     if name == "winograd" and not winograd.available():
         return (
             f"the engine winograd was not compiled for this processor ({torch.backends.cpu.get_cpu_capability()}) "
             "when debayes was installed: install it again where there is a C compiler, or leave the choice to auto"
         )
-    missing = [module for module in NEEDS[name] if find_spec(module) is None]
+    missing = [module for module in ENGINES[name].needs if find_spec(module) is None]
     return f'the engine {name} needs {missing[0]}: pip install "debayes[{name}]"' if missing else None
 
 
@@ -177,17 +194,8 @@ def has_bfloat16_units() -> bool:
 
 def _try(network: Network, name: str, threads: int | None) -> Engine | None:
     """The engine, if it gives the network's own pixels."""
-    makers: dict[str, Callable[[Network], Run]] = {
-        "eager": eager,
-        "half": half,
-        "compile": compiled,
-        "winograd": lambda network: by_steps(network, partial(fusion.build, threads=threads), shuffle_last=True),
-        "ncnn": lambda network: by_steps(network, partial(ncnn.run_in_ncnn, threads=threads)),
-        "onnxruntime": partial(onnxruntime, threads=threads),
-        "openvino": partial(openvino, threads=threads),
-    }
     try:
-        engine = Engine(name, network, makers[name](network), threads)
+        engine = Engine(name, network, ENGINES[name].make(network, threads), threads)
         fault = check(engine)
     except Exception as error:  # a runtime may raise anything on a machine that it does not support
         fault = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -50,7 +50,7 @@ def measure_engines(
     height = max(2, round((megapixels * 1e6 / 1.5) ** 0.5))
     mosaic = torch.rand(1, height, height * 3 // 2, generator=torch.Generator().manual_seed(0))
     place = torch.device(device)
-    chosen = names or [name for name in engines.NEEDS if engines.available(name, place) and name != "compile"]
+    chosen = names or [name for name in engines.ENGINES if engines.available(name, place) and name != "compile"]
     rate = matrix_rate(place)
     speeds = []
     for model in models:

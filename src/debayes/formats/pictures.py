@@ -7,7 +7,6 @@ black is 0 and white is the largest integer of its type, or 1.0 for floats, unle
 import contextlib
 import json
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +18,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from debayes.formats import ifd
+from debayes.formats import picture_formats
+from debayes.formats.picture_formats import KEY
 from debayes.system.errors import DebayesError
 from debayes.system.files import replace
 from debayes.system.memory_file import MemoryFile
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".npy")
 MOSAICS = (".png", ".tif", ".tiff", ".npy")
-# Bits per sample that each written format can have, the default first; 32 means float.
-BITS = {
-    ".png": (16, 8),
-    ".tif": (16, 8, 32),
-    ".tiff": (16, 8, 32),
-    ".jpg": (8,),
-    ".jpeg": (8,),
-    ".npy": (32,),
-}
-
-_KEY = "debayes"
 
 
 @dataclass(frozen=True)
@@ -122,9 +111,7 @@ def write_mosaic(path: Path, mosaic: Float[Tensor, "1 h w"], pattern: str, recor
 
 def check_bits(path: Path, bits: int | None) -> int:
     """Bits per sample of a file of this name: those asked for, if its format has them, or the default."""
-    possible = BITS.get(path.suffix.lower())
-    if possible is None:
-        raise DebayesError(_unknown_ending(path, BITS))
+    possible = picture_formats.format_of(path.suffix, path).bits
     if bits is not None and bits not in possible:
         raise DebayesError(
             f"{path}: {path.suffix} holds {' or '.join(map(str, possible))} bits per sample, not {bits}"
@@ -150,8 +137,7 @@ def encode(
     quality: int = 95,
 ) -> None:
     """Write an array (h, w) or (h, w, c) as the format of the name: see `assemble`."""
-    if path.suffix.lower() not in BITS:
-        raise DebayesError(_unknown_ending(path, BITS))
+    picture_formats.format_of(path.suffix, path)
     assembled = assemble(path.suffix, array, record=record, icc=icc, exif=exif, quality=quality)
     with replace(path) as temporary:
         assembled.store(temporary)
@@ -171,77 +157,10 @@ def assemble(
     `icc` is a colour profile and `exif` an EXIF block, both as bytes; `quality` is that of a JPEG. The record is
     kept by TIFF alone.
     """
-    ending = ending.lower()
-    if ending not in BITS:
-        raise DebayesError(f"pictures are written as {', '.join(BITS)}, not as {ending!r}")
+    chosen = picture_formats.format_of(ending)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
-    array = np.ascontiguousarray(array)
-    if ending in (".tif", ".tiff"):
-        file = MemoryFile(array.nbytes + 2**16)
-        _write_tiff(file, array, record, icc, None if exif is None else ifd.read(exif))
-        return file
-    if ending == ".npy":
-        file = MemoryFile(array.nbytes + 2**12)
-        np.save(file, array)
-        return file
-    if ending == ".png" and array.dtype == np.uint16:
-        import imagecodecs
-
-        data = _tag_png(bytes(imagecodecs.png_encode(array, level=1)), icc, exif)
-    elif ending == ".png":
-        data = _tag_png(encode_png8(array), icc, exif)
-    else:
-        data = encode_jpeg8(array, quality, icc=icc, exif=exif)
-    file = MemoryFile(len(data))
-    file.write(data)
-    return file
-
-
-def _write_tiff(
-    file: MemoryFile,
-    array: NDArray[Any],
-    record: dict[str, Any] | None,
-    icc: bytes | None,
-    block: ifd.Block | None,
-) -> None:
-    import tifffile
-
-    order: ifd.Order = "<"
-    tags: list[tuple[int, str, int, Any, bool]] = []
-    below: dict[int, ifd.Directory] = {}
-    if block is not None:
-        order = block.order
-        below = {tag: d for tag, d in ((ifd.EXIF, block.exif), (ifd.GPS, block.gps)) if d}
-        tags = [(tag - 1, "I", 1, 0, True) for tag in below]  # `ifd.attach` puts them right
-        for tag in (271, 272, 306, 315, 33432):  # maker, model, date, author, rights
-            if tag in block.images[0]:
-                tags.append((tag, "s", 0, block.images[0][tag].data.rstrip(b"\0"), True))
-    stream: Any = file  # it is all that tifffile asks of a file
-    tifffile.imwrite(
-        stream,
-        array,
-        byteorder=order,
-        photometric="rgb" if array.ndim == 3 else "minisblack",
-        description=None if record is None else json.dumps({_KEY: record}),
-        metadata=None,
-        iccprofile=icc,
-        extratags=tags,
-    )
-    if below:
-        ifd.attach(stream, order, below)
-
-
-def _tag_png(data: bytes, icc: bytes | None, exif: bytes | None) -> bytes:
-    """A PNG with a colour profile and an EXIF block behind its header."""
-    import zlib
-
-    def chunk(name: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-    extra = b"" if icc is None else chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc))
-    extra += b"" if exif is None else chunk(b"eXIf", exif)
-    return data[:33] + extra + data[33:]  # behind the signature and the header
+    return chosen.assemble(np.ascontiguousarray(array), picture_formats.Extras(record, icc, exif, quality))
 
 
 def decode8(data: bytes) -> NDArray[Any]:
@@ -250,33 +169,6 @@ def decode8(data: bytes) -> NDArray[Any]:
         if picture.mode not in ("RGB", "RGBA", "P", "CMYK", "YCbCr"):
             raise DebayesError(f"a colour picture was expected, not one of mode {picture.mode}")
         return np.asarray(picture.convert("RGB"))
-
-
-def encode_png8(array: NDArray[Any]) -> bytes:
-    """A uint8 array (h, w) or (h, w, 3) as a PNG."""
-    return _save8(array, "PNG")
-
-
-def encode_jpeg8(
-    array: NDArray[Any], quality: int, *, icc: bytes | None = None, exif: bytes | None = None
-) -> bytes:
-    """A uint8 array (h, w) or (h, w, 3) as a JPEG of quality 1 to 100 without colour subsampling."""
-    if not 1 <= quality <= 100:
-        raise DebayesError(f"the quality of a JPEG is from 1 to 100, not {quality}")
-    options: dict[str, Any] = {"quality": quality, "subsampling": 0}
-    if icc is not None:
-        options["icc_profile"] = icc
-    if exif is not None:
-        options["exif"] = b"Exif\0\0" + exif
-    return _save8(array, "JPEG", **options)
-
-
-def _save8(array: NDArray[Any], file_format: str, **options: Any) -> bytes:
-    from PIL import Image
-
-    buffer = BytesIO()
-    Image.fromarray(np.ascontiguousarray(array)).save(buffer, file_format, **options)
-    return buffer.getvalue()
 
 
 def shrink8(array: NDArray[Any], factor: float) -> NDArray[Any]:
@@ -303,7 +195,9 @@ def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[An
         raise DebayesError(f"{path} is empty")
     suffix = path.suffix.lower()
     if suffix not in endings:
-        raise DebayesError(_unknown_ending(path, endings))
+        raise DebayesError(
+            f"{path}: {path.suffix or 'a name without an ending'} is not one of {', '.join(endings)}"
+        )
     decode = {".npy": _decode_npy, ".tif": _decode_tiff, ".tiff": _decode_tiff}.get(suffix, _decode_coded)
     with path.open("rb") as file:
         try:
@@ -315,10 +209,6 @@ def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[An
     if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or array.size == 0:
         raise DebayesError(f"{path}: numbers in height x width (x channels) were expected, not {_shape(array)}")
     return array, record
-
-
-def _unknown_ending(path: Path, endings: Iterable[str]) -> str:
-    return f"{path}: {path.suffix or 'a name without an ending'} is not one of {', '.join(endings)}"
 
 
 def _decode_npy(file: BinaryIO) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -336,7 +226,7 @@ def _decode_tiff(file: BinaryIO) -> tuple[NDArray[Any], dict[str, Any]]:
         array = page.asarray()
         text = getattr(page, "description", "")
     try:
-        record = json.loads(text)[_KEY]
+        record = json.loads(text)[KEY]
     except (json.JSONDecodeError, KeyError, TypeError):
         record = {}
     return array, record if isinstance(record, dict) else {}

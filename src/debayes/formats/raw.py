@@ -202,7 +202,7 @@ def read(
             **raw_tags.facts(shot, block),
         )
     for assumption in raw.assumed:
-        log.info("%s: assumed %s", name, assumption)
+        log.info("%s: assumed: %s", name, assumption)
     return raw
 
 

@@ -12,7 +12,7 @@ def find_device(name: str | torch.device) -> torch.device:
         return name
     usable = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     if name == "auto":
-        log.info("device: %s, of %s", usable[-1], ", ".join(usable))
+        log.info("device: %s (usable here: %s)", usable[-1], ", ".join(usable))
         return torch.device(usable[-1])
     if name.split(":")[0] not in usable:
         raise DebayesError(f"the device {name!r} is not on this machine: choose auto, {', '.join(usable)}")

@@ -47,7 +47,7 @@ class Setup:
     folder: Path
     processes: Processes
     store: tiles.Store
-    tiles: tiles.TileBuffer
+    buffer: tiles.TileBuffer
     val_pictures: list[Path]
     report: Report | None
 
@@ -116,7 +116,7 @@ def train(
 
 def _train(setup: Setup, state: State, every: float, stop: Callable[[], bool] | None) -> None:
     """The loop."""
-    recipe, processes, buffer = setup.recipe, setup.processes, setup.tiles
+    recipe, processes, buffer = setup.recipe, setup.processes, setup.buffer
     plan, device = recipe.optimizer, processes.device
     on_cuda = device.type == "cuda"
     loss_of = _compiled(buffer.tiles) if on_cuda else objective
@@ -319,7 +319,7 @@ def _validate_and_save(setup: Setup, state: State, due: Due, loss: float, rate: 
         return
     dead = None
     if due.save:
-        mosaics = _some_mosaics(recipe, setup.tiles.tiles, draws)
+        mosaics = _some_mosaics(recipe, setup.buffer.tiles, draws)
         dead = gradient_centralisation.dead_share(state.averaged, mosaics)
     speed = state.step / max(state.seconds, 1e-9)
     left = 60 * plan.minutes - state.seconds if plan.minutes else (plan.steps - state.step) / speed

@@ -18,6 +18,7 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from debayes.formats import picture_formats
 from debayes.formats import pictures as picture_files
 from debayes.imaging import cfa
 from debayes.system import cores
@@ -72,8 +73,8 @@ class Selection:
         if self.count and len(tiles) > self.count:
             tiles = self._chosen(tiles, np.random.default_rng(int(name, 16)))
         if self.quality == 100:
-            return name, [picture_files.encode_png8(tile) for tile in tiles]
-        return name, [picture_files.encode_jpeg8(tile, self.quality) for tile in tiles]
+            return name, [picture_formats.encode_png8(tile) for tile in tiles]
+        return name, [picture_formats.encode_jpeg8(tile, self.quality) for tile in tiles]
 
     def _chosen(self, tiles: list[NDArray[Any]], random: np.random.Generator) -> list[NDArray[Any]]:
         order = torch.argsort(hardness(torch.from_numpy(np.stack(tiles))), descending=True).tolist()

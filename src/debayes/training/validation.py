@@ -15,9 +15,9 @@ from debayes.training.recipe import Data, Noise
 # Noise levels of sRGB mosaics, in units of 1/255.
 SIGMAS = (5.0, 10.0, 15.0)
 
-# Raws are validated with photon noise of up to 60 / 255 whatever the recipe says, at these squared shares of it.
+# Raws are validated with photon noise of up to 60 / 255, whatever the recipe says: at the squares of these shares.
 RAW_NOISE = Noise(domain="raw", high=60.0)
-RAW_LEVELS = (0.3, 0.5, 0.8)
+RAW_SHARES = (0.3, 0.5, 0.8)
 
 # No augmentation.
 PLAIN = Data(train=())
@@ -41,9 +41,9 @@ def _raw_scores(network: Network, pictures: list[Path]) -> list[float]:
     scores = []
     for i, path in enumerate(pictures):
         tiles = _center(picture_files.read(path), 256, network.config.stride)
-        for j, level in enumerate(RAW_LEVELS):
+        for j, share in enumerate(RAW_SHARES):
             draws = data.sample_draws(1, tiles.shape[1], seed=i, step=j, generator=torch.Generator(), raw=True)
-            virtual_camera.SHOT("noise", draws.shot).fill_(level)
+            virtual_camera.SHOT("noise", draws.shot).fill_(share)
             batch = data.make_raw_batch(tiles, draws, pictures=PLAIN, levels=RAW_NOISE)
             with torch.no_grad():
                 restored = network(batch.mosaic.to(network.device)).mean.cpu()
