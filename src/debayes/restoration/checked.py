@@ -72,5 +72,5 @@ def _check(network: Runner, mosaic: MosaicLike, pattern: str) -> Float[Tensor, "
     arrays.check_runner(network)
     values = arrays.to_mosaic(mosaic)
     cfa.check_pattern(pattern)
-    arrays.warn_if_unsuitable(network, values, pattern)
+    arrays.warn_if_unsuitable(network, values, pattern, stacklevel=3)
     return values
