@@ -2,6 +2,8 @@
 
 NumPy arrays are accepted, what cannot be restored is rejected with an error message, and a mosaic of another kind
 than the network was trained on causes a warning. Inside the package `tiling` is called directly.
+
+Tested in tests/restoration/test_arrays.py.
 """
 
 from collections.abc import Callable, Iterator
