@@ -284,7 +284,9 @@ def _encode_picture(developed: DevelopedFile, settings: Settings) -> MemoryFile:
     counts, raw, target = developed.counts, developed.loaded.raw, developed.loaded.target
     stops = settings.exposure + raw.exposure
     if target.suffix.lower() == ".dng":
-        return dng.draft(counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining)
+        return dng.assemble(
+            counts, raw, preview=rendering.preview(counts, raw, stops=stops), left=developed.remaining
+        )
     bits = pictures.check_bits(target, None)
     log.info("%s: rendered %+.2g stops brighter, in %s", target, stops, settings.space)
     shown = rendering.upright(rendering.render(counts, raw, stops=stops, space=settings.space, bits=bits), raw)

@@ -244,10 +244,10 @@ def removed_noise(
     """
     picture = cfa.mosaic(known.mean)
     noise = torch.randn(picture.shape, generator=torch.Generator().manual_seed(0)).to(picture)
-    familiar = picture + sigma * noise
+    trained = picture + sigma * noise
     ours = _removed_by_photosite(mosaic, picture)
-    usual = _removed_by_photosite(familiar, cfa.mosaic(restore(network, familiar).mean))
-    return float((ours / usual.clamp_min(0.1)).min())
+    expected = _removed_by_photosite(trained, cfa.mosaic(restore(network, trained).mean))
+    return float((ours / expected.clamp_min(0.1)).min())
 
 
 def _removed_by_photosite(noisy: Float[Tensor, "1 h w"], restored: Float[Tensor, "1 h w"]) -> Float[Tensor, " n"]:
