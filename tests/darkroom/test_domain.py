@@ -70,7 +70,7 @@ def test_there_and_back(pattern: str) -> None:
 
 
 def test_mosaics_stay_as_they_are() -> None:
-    """A mosaic that networks take as it is: no transform, and deviations are the posterior's own."""
+    """A mosaic of sRGB values: no transform, and deviations are those of the posterior."""
     values = torch.rand(1, 8, 10, generator=torch.Generator().manual_seed(0))
     source = MosaicSource(values, "RGGB")
     tile = source.decode(slice(0, 8), slice(0, 10), posterior(values.expand(3, -1, -1).contiguous()))

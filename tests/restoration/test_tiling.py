@@ -177,7 +177,7 @@ def test_tiles_cover_the_picture_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"pattern": "RGBG"}, "one of RGGB, BGGR, GRBG, GBRG, not 'RGBG'"),
         ({"mosaic": torch.zeros(1, 1, 1)}, "at least 2x2 photosites, not 1x1"),
@@ -185,8 +185,8 @@ def test_tiles_cover_the_picture_once() -> None:
         ({"tile": 0}, "1 or more photosites, not 0"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], sentence: str) -> None:
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     """What cannot be restored is rejected with an error message."""
     given = {"mosaic": noisy(8, 8), "pattern": "RGGB"} | arguments
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         restore(NETWORKS["one level"], **given)

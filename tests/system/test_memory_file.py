@@ -23,7 +23,7 @@ def test_every_byte_is_stored(tmp_path: Path, size: int, directly: bool) -> None
 
 
 def test_it_is_a_file() -> None:
-    """Written, moved about in, corrected and read; it grows when there is not room enough."""
+    """It can be written, seeked, overwritten and read, and grows when it is full."""
     file = MemoryFile(10)
     assert file.write(b"0123456789" * 1000) == 10_000 and file.tell() == 10_000
     file.seek(5)
@@ -38,7 +38,7 @@ def test_it_is_a_file() -> None:
 
 
 def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is then written as any other; other errors are told."""
+    """The file is then written through the page cache; other errors are raised."""
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("no system call to fail")
     file = MemoryFile(4)
@@ -59,7 +59,7 @@ def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_full_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the middle is told, not taken for a disk that cannot."""
+    """An error while writing is raised, and not taken for a disk without direct writing."""
     file = MemoryFile(4)
     file.write(b"four")
 

@@ -303,8 +303,8 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
     """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
 
     The limit of the scale error is what training noise stays below; texture raises it where there is little noise.
-    A profile below the noise map speaks of noise that varies in space, as no profile can. One that grows with the
-    number of blocks it is taken from is made of texture, not of noise, and would lead astray.
+    A profile below the noise map means noise that varies in space, which a profile cannot express. One that grows
+    with the number of blocks it is estimated from contains texture, and would be misleading.
     """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())
