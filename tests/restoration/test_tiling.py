@@ -1,5 +1,7 @@
 """`restore` against its laws: tiles equal the whole, symmetries commute, patterns and sizes do not matter."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from debayes.imaging.cfa import PATTERNS, SYMMETRIES
 from debayes.network.config import Config
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import restore, restore_tiles, tiling
+from debayes.system.errors import DebayesError
 
 NAMES = ("loc", "count", "concentration", "rate")
 CONFIGS = {
@@ -38,6 +41,23 @@ def assert_same(left: NormalInverseGamma, right: NormalInverseGamma) -> None:
         torch.testing.assert_close(getattr(left, name), getattr(right, name), rtol=1e-5, atol=1e-5)
     for name in ("count", "concentration"):
         torch.testing.assert_close(getattr(left, name), getattr(right, name), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+def test_pinned_memory() -> None:
+    """A mosaic in main memory gives the pixels of one on the GPU, and both are checked."""
+    network, mosaic = deepcopy(NETWORKS["two levels"]).cuda(), noisy(200, 160)
+    here, there = restore(network, mosaic, tile=64), restore(network, mosaic.cuda(), tile=64)
+    for name in NAMES:
+        assert getattr(here, name).device.type == "cpu" and getattr(there, name).is_cuda
+        torch.testing.assert_close(getattr(here, name), getattr(there, name).cpu(), rtol=1e-6, atol=1e-6)
+    broken, counts = mosaic.clone(), (1023 * mosaic).round()
+    broken[0, 150, 3] = torch.nan
+    for bad, words in ((broken, "NaN or infinity"), (counts, "counts")):
+        for wrong in (bad, bad.cuda()):
+            with pytest.raises(DebayesError, match=words):
+                restore(network, wrong, tile=64)
 
 
 @given(
