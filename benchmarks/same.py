@@ -206,7 +206,7 @@ def train() -> Results:
 
 
 def run(*arguments: str, allowed: tuple[int, ...] = (0,)) -> None:
-    """Run `debayes` in a process of its own, with the code that this process uses."""
+    """Run `debayes` in a separate process, with the code that this process uses."""
     path = os.pathsep.join((str(Path(debayes.__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     command = [sys.executable, "-m", "debayes", *arguments]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)

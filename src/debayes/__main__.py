@@ -1,4 +1,4 @@
-"""`python -m debayes`."""
+"""`python -m debayes`. Tested in tests/cli/test_cli.py."""
 
 from debayes.cli import main
 

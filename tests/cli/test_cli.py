@@ -1,4 +1,4 @@
-"""The command as a user meets it: answers, files, and one sentence with exit code 2 for what is wrong."""
+"""The command as a user meets it: answers, files, and a one-line error with exit code 2."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ def mosaic(photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_simulate_then_restore(
     mosaic: Path, photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The pattern travels in the file; the picture comes back far better than interpolated, its noise known."""
+    """The pattern is recorded in the file; the picture is far better than interpolated, its noise estimated."""
     output = mosaic.parent / "out.png"
     assert run(monkeypatch, "restore", mosaic, "-o", output, "--maps", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -163,7 +163,7 @@ def test_every_noise(noise: str, photo: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_info(mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`info` tells of mosaics, of one model and of all."""
+    """`info` describes mosaics, one model and all models."""
     assert run(monkeypatch, "info", mosaic, "--json") == 0
     assert json.loads(capsys.readouterr().out)["pattern"] == "GBRG"
     assert run(monkeypatch, "info", "wild-s") == 0
@@ -300,19 +300,19 @@ MSR_BAD_INPUT = {
 def test_bad_input_on_the_msr_set(
     case: str, msr_set: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One sentence on stderr and exit code 2."""
-    arguments, texts, sentence = MSR_BAD_INPUT[case]
+    """One line on stderr and exit code 2."""
+    arguments, texts, message = MSR_BAD_INPUT[case]
     for name, text in texts.items():
         (msr_set / "Dataset_LINEAR_with_noise" / "bayer_panasonic" / name).write_text(text)
     assert run(monkeypatch, "evaluate", "--data", msr_set, *arguments) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("debayes: ") and sentence in err and err.count("\n") == 1
+    assert out == "" and err.startswith("debayes: ") and message in err and err.count("\n") == 1
 
 
 def test_restore_adapts_where_noise_asks_for_it(
     photo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Known noise is left alone and says so; what comes out is the picture of the network as it is."""
+    """A network that knows the noise is not adapted, and the answer says so; the picture is the network's."""
     run(monkeypatch, "simulate", photo, "-o", photo.parent, "--sigma", 10)
     mosaic = Path(capsys.readouterr().out.strip())
     for name, extra in (("plain", ()), ("adapted", ("--adapt", 5))):
@@ -427,7 +427,7 @@ BAD_INPUT = {
 def test_bad_input(
     case: str, mosaic: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One sentence on stderr, exit code 2, nothing on stdout and nothing written."""
+    """One line on stderr, exit code 2, nothing on stdout and nothing written."""
     folder = mosaic.parent
     monkeypatch.chdir(folder)
     (folder / "folder.png").mkdir()
@@ -441,15 +441,15 @@ def test_bad_input(
     Path("disguise.png").write_bytes(Path("photo.jpg").read_bytes())
     Path("empty.png").touch()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-    arguments, sentence = BAD_INPUT[case]
+    arguments, message = BAD_INPUT[case]
     assert run(monkeypatch, *(mosaic if a == "M" else a for a in arguments)) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("debayes: ") and sentence in err and err.count("\n") == 1
+    assert out == "" and err.startswith("debayes: ") and message in err and err.count("\n") == 1
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_full_disk(mosaic: Path) -> None:
-    """Where the output does not fit: a sentence, exit code 2, the old file as it was, no half-written one.
+    """Where the output does not fit: one line, exit code 2, the old file unchanged, no half-written one.
 
     A limit on file size stops the write in the middle, as a full disk does.
     """

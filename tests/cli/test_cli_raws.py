@@ -88,14 +88,14 @@ def test_develop_a_folder(shot: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         (("simulate", "{photo}", "-o", "{folder}", "--iso", "100"), "only a dng has an ISO speed"),
     ],
 )
-def test_one_sentence(
+def test_mistakes_are_one_line(
     shot: Path,
     arguments: tuple[str, ...],
     words: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is wrong is said in one sentence, with exit code 2."""
+    """A mistake is reported in one line, with exit code 2."""
     names = {"shot": shot, "photo": shot.with_suffix(".png"), "folder": shot.parent}
     assert run(monkeypatch, *(argument.format(**names) for argument in arguments)) == 2
     said = capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from debayes.cli import terminal
 from debayes.evaluation import scenes
 from debayes.imaging import cfa
 
@@ -79,6 +81,18 @@ def test_a_live_line_for_training(tmp_path: Path) -> None:
     done, shown = on_a_terminal(TRAINING, tmp_path)
     assert done == 0 and "tiny" in shown and "step 7  loss 0.5  val 30.25 dB  2.0 it/s" in shown
     assert "s left" not in shown
+
+
+def test_the_second_ctrl_c_ends_it_at_once() -> None:
+    """The first is only remembered; after the block the handler is the one of before."""
+    before = signal.getsignal(signal.SIGINT)
+    with terminal.catch_interrupt() as pressed:
+        assert not pressed()
+        signal.raise_signal(signal.SIGINT)
+        assert pressed()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_log_lines_go_above_the_bar() -> None:

@@ -86,7 +86,7 @@ def test_own_files_are_skipped(folder: Path, caplog: pytest.LogCaptureFixture) -
 
 
 def test_folders_with_the_same_names(folder: Path, source: Path) -> None:
-    """As two memory cards have them: each gets a folder of its own below the output, if it must."""
+    """As two memory cards have them: each gets its own folder below the output where names clash."""
     for card in ("first", "second"):
         (folder / card).mkdir()
         (folder / card / "a.dng").write_bytes(source.read_bytes())
@@ -198,7 +198,7 @@ def test_a_bug_is_no_fault_of_the_file(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_bug_in_a_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes back with the traceback of the worker process."""
+    """The error has the traceback of the worker process."""
     hook = folder / "sitecustomize.py"
     hook.write_text(
         "import sys\n"
@@ -390,7 +390,7 @@ def test_killed_and_started_again(source: Path, tmp_path: Path) -> None:
 
 
 def test_maps_that_are_missing_are_made(source: Path, tmp_path: Path) -> None:
-    """A picture that is there stays as it is. To be overwritten, it is written last: where it is, all is."""
+    """A picture that exists stays unchanged. If it is overwritten, it is written last, after its maps."""
     jobs = batch.plan([source], tmp_path, ".png")
     (first,) = batch.run(jobs, "raw-s", Settings(strength=0.5))
     assert first.answer is not None

@@ -11,7 +11,7 @@ from debayes.darkroom import domain, mosaics
 from debayes.darkroom.domain import MosaicSource, RawSource
 from debayes.evaluation import scenes
 from debayes.formats import pictures, raw
-from debayes.imaging import cfa, noise_profile
+from debayes.imaging import cfa, noise_profile, vst
 from debayes.posterior.nig import NormalInverseGamma
 
 
@@ -22,6 +22,18 @@ def test_noise_variance_after_the_transform() -> None:
     mean = encoded.mean((1, 2), keepdim=True)
     told = RawSource(source, BODY.profile(6400)).noise_variance(mean.expand(3, 2, 2))
     assert torch.allclose(told[:, 0, 0], encoded.var((1, 2)), rtol=0.05)
+
+
+@pytest.mark.parametrize("pattern", ["GRBG", "quad+2+0", "xtrans"])
+def test_strips_of_any_pattern(pattern: str) -> None:
+    """The white balance fits the colours in every strip, also where no strip starts with a whole cell."""
+    generator = torch.Generator().manual_seed(0)
+    mosaic = 0.9 * torch.rand(1, 2 * domain.STRIP + 9, 30, generator=generator)
+    source = raw.Raw(mosaic, pattern, (2, 1, 1.5), torch.eye(3))
+    profile = BODY.profile(800)
+    gains = torch.tensor(source.gains).view(3, 1, 1).expand(3, *source.size)
+    expected = vst.encode(source.mosaic * cfa.mosaic(gains, pattern), RawSource(source, profile).offset)
+    assert torch.equal(domain.encode_raw(source, profile), expected)
 
 
 @pytest.mark.parametrize("iso", [100, 400, 1600, 6400, 25600])
@@ -70,7 +82,7 @@ def test_there_and_back(pattern: str) -> None:
 
 
 def test_mosaics_stay_as_they_are() -> None:
-    """A mosaic that networks take as it is: no transform, and deviations are the posterior's own."""
+    """A mosaic of sRGB values: no transform, and deviations are those of the posterior."""
     values = torch.rand(1, 8, 10, generator=torch.Generator().manual_seed(0))
     source = MosaicSource(values, "RGGB")
     tile = source.decode(slice(0, 8), slice(0, 10), posterior(values.expand(3, -1, -1).contiguous()))

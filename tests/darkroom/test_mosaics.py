@@ -13,6 +13,7 @@ from debayes.darkroom import mosaics
 from debayes.engine import prepare
 from debayes.evaluation import scenes
 from debayes.formats import pictures
+from debayes.imaging import cfa
 from debayes.network import weights
 from debayes.network.network import Network
 from debayes.restoration import restore
@@ -69,6 +70,30 @@ def test_engines_are_adapted_too(wild: Network, mosaic: Path) -> None:
     """The answer says how many steps were made and why it stopped; the engine stays the same."""
     answer = mosaics.restore_file(prepare(wild, "eager"), mosaic, mosaic.parent / "out.png", adapt=2)
     assert answer["adapted"]["steps"] == 0 and "knows this noise" in answer["adapted"]["reason"]
+
+
+def camera_counts() -> np.ndarray:
+    """A dark linear shot before white balance, with photon noise, in counts of 12 bits above a black of 60."""
+    picture = scenes.photograph("chelsea")[:, :240, :240] ** 2.2 / 3
+    signal = cfa.mosaic(picture / torch.tensor([2.4, 1.0, 1.8]).view(3, 1, 1))
+    deviation = (1e-4 * signal + 1e-7).sqrt()
+    noisy = signal + deviation * torch.randn(signal.shape, generator=torch.Generator().manual_seed(0))
+    return (60 + 4035 * noisy[0]).round().clamp(0, 4095).numpy().astype(np.uint16)
+
+
+def test_a_cameras_mosaic_is_warned_about(wild: Network, tmp_path: Path) -> None:
+    """A network for sRGB values leaves its noise: the warning names the command for it."""
+    np.save(tmp_path / "counts.npy", camera_counts())
+    with pytest.warns(UserWarning, match="looks like a camera's.*`debayes develop`"):
+        mosaics.restore_file(wild, tmp_path / "counts.npy", tmp_path / "a.png", black=60, white=4095)
+
+
+def test_counts_without_levels_are_warned_about(wild: Network, tmp_path: Path) -> None:
+    """In a 16-bit file they are far below white; with the levels they are not."""
+    np.save(tmp_path / "counts.npy", np.arange(60, 60 + 24 * 32, dtype=np.uint16).reshape(24, 32))
+    with pytest.warns(UserWarning, match=r"largest value is 1\.3 % of white.*--black, --white"):
+        mosaics.restore_file(wild, tmp_path / "counts.npy", tmp_path / "a.png")
+    mosaics.restore_file(wild, tmp_path / "counts.npy", tmp_path / "a.png", black=60, white=1023)
 
 
 def test_rejected(wild: Network, mosaic: Path) -> None:

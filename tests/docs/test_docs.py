@@ -1,4 +1,4 @@
-"""What the documentation tells a programmer to do works as it is printed."""
+"""The programs that the documentation shows run."""
 
 import re
 import shutil

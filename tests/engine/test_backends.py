@@ -85,7 +85,7 @@ def test_engines_for_the_image_alone(config: str, name: str) -> None:
 
 
 def test_image_engines_give_only_the_mean() -> None:
-    """What they give has no other maps to be mistaken for a posterior, whole tiles and bands alike."""
+    """Their result has no other maps that could be mistaken for a posterior, for whole tiles and for bands."""
     network, mosaic = untrained(CONFIGS["two levels"]), noisy(1, 1, 48, 48)
     fast, rows, columns = engine.prepare(network, "eager", image=True), slice(16, 32), slice(17, 30)
     found = fast.forward_crop(mosaic, rows, columns)

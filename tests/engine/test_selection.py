@@ -1,4 +1,4 @@
-"""Which engine is used, and what becomes of one that is wrong."""
+"""Which engine is used, and that one with wrong pixels is not."""
 
 import numpy as np
 import pytest

@@ -30,7 +30,7 @@ def test_folding_changes_nothing_inside(config: str) -> None:
 def test_bands_are_the_tile(monkeypatch: pytest.MonkeyPatch, ensemble: bool) -> None:
     """What an engine gives band by band covers every tile once, from the top, and is what the network gives at
     once; of an ensemble tiles come whole."""
-    monkeypatch.setattr(staged_unet, "STRIP", 8)
+    monkeypatch.setattr(staged_unet, "STRIP_ROWS", 8)
     network, mosaic = untrained(CONFIGS["two levels"]), noisy(1, 75, 118)
     right = restoration.restore(network, mosaic, tile=48, ensemble=ensemble)
     eager = prepared(network, "eager")

@@ -48,7 +48,7 @@ def test_a_chain_is_its_convolutions(seed: int, height: int, width: int, strip: 
     torch.manual_seed(seed)
     chance = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "STRIP", strip)
+        patch.setattr(winograd, "STRIP_COLUMNS", strip)
         patch.setattr(winograd, "LEAST_ROWS", chance.choice([1, 7, 64]))
         patch.setattr(winograd, "PARTS", chance.choice([1, 9]))
         channels = [chance.choice([1, 3, 4, 16, 20, 33]) for _ in range(chance.randint(1, 3))]
@@ -134,7 +134,7 @@ def test_an_interrupted_chain_leaves_no_thread_behind(monkeypatch: pytest.Monkey
 
     library = winograd._load()
     monkeypatch.setattr(winograd, "_load", Slow)
-    monkeypatch.setattr(winograd, "STRIP", 18)
+    monkeypatch.setattr(winograd, "STRIP_COLUMNS", 18)
     monkeypatch.setattr(Future, "result", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Chain((layer(4, 8),))(torch.randn(1, 4, 200, 300))

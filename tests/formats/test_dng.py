@@ -159,7 +159,7 @@ def test_metadata_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("pattern", ["RGGB", "BGGR", "GRBG", "GBRG"])
 def test_mosaic_is_read_back(tmp_path: Path, pattern: str, order: ifd.Order) -> None:
-    """A simulated raw is a raw: counts, levels, pattern, colours, noise and facts come back."""
+    """A simulated raw can be read as a raw, with its counts, levels, pattern, colours, noise and metadata."""
     path = tmp_path / "a.dng"
     counts = np.random.default_rng(0).integers(0, 16384, (31, 42)).astype(np.uint16)
     block = ifd.Block(order, ({},), {}, {})

@@ -68,7 +68,7 @@ def test_find(wrap: Callable[[bytes], bytes]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"II", b"II*\0", b"II*\0\xff\xff\xff\x7f", b"\x89PNG" + bytes(50)])
 def test_no_block(data: bytes) -> None:
-    """What is no TIFF-like block is none."""
+    """Bytes that are no TIFF-like block give None."""
     assert ifd.find(data) is None
 
 

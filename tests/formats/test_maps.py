@@ -1,4 +1,4 @@
-"""Maps in files: the numbers come back, the picture has the scale's colours."""
+"""Maps in files: the numbers can be read again, the picture has the scale's colours."""
 
 import json
 from pathlib import Path

@@ -74,7 +74,7 @@ def test_spaces_are_those_of_their_standards() -> None:
 
 
 def test_camera_colors_are_found_again() -> None:
-    """A colour sent into a camera by its matrix comes back out of it, relative to white."""
+    """A colour converted to camera colours by the matrix and back is the same, relative to white."""
     linear = torch.tensor([0.3, 0.5, 0.2])
     seen = MATRIX.double() @ color.XYZ_FROM_SRGB @ linear.double()
     white = MATRIX.double() @ color.XYZ_FROM_SRGB @ torch.ones(3, dtype=torch.float64)

@@ -104,7 +104,7 @@ def test_a_pickle_is_not_executed(tmp_path: Path) -> None:
 
 
 def test_a_foreign_file(tmp_path: Path) -> None:
-    """A safetensors file that debayes did not write has an error message of its own."""
+    """A safetensors file that debayes did not write has a special error message."""
     path = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(3)}, path, {"format": "pt"})
     with pytest.raises(DebayesError, match="not one that debayes wrote"):
@@ -112,7 +112,7 @@ def test_a_foreign_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ({"version": "99"}, "weight format 99"),
         ({"config": json.dumps({"widths": [4, 8]})}, "do not fit"),
@@ -120,7 +120,7 @@ def test_a_foreign_file(tmp_path: Path) -> None:
         ({"recipe": "{"}, "cannot be read"),
     ],
 )
-def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str) -> None:
+def test_a_wrong_description(saved: Path, change: dict[str, str], message: str) -> None:
     """A file of a newer format, or one whose description does not fit its tensors, is rejected."""
     from safetensors import safe_open
 
@@ -128,7 +128,7 @@ def test_a_wrong_description(saved: Path, change: dict[str, str], sentence: str)
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     changed = {**metadata, **change}
     save_file(tensors, saved, {**changed, "sha256": weights.checksum(tensors, changed)})
-    with pytest.raises(DebayesError, match=sentence):
+    with pytest.raises(DebayesError, match=message):
         weights.load(saved)
 
 
@@ -145,14 +145,14 @@ def test_a_file_is_read_and_hashed_once(saved: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("trained", "wanted", "sentence"),
+    ("trained", "wanted", "message"),
     [("raw", "srgb", "was trained for camera raws: use it with develop"), ("srgb", "raw", "use raw-s or raw-l")],
 )
-def test_the_wrong_domain(saved: Path, trained: str, wanted: str, sentence: str) -> None:
+def test_the_wrong_domain(saved: Path, trained: str, wanted: str, message: str) -> None:
     """The message says what the model is for."""
     weights.save(Network(CONFIG), saved, weights.Card(CONFIG, {"noise": {"domain": trained}}))
     weights.check_domain(saved, trained)
-    with pytest.raises(DebayesError, match=sentence):
+    with pytest.raises(DebayesError, match=message):
         weights.check_domain(saved, wanted)
 
 

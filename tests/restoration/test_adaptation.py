@@ -202,11 +202,11 @@ def test_takes_any_pattern_and_odd_sizes(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "message"),
     [({"steps": -1}, "0 or more steps"), ({"batch": 0}, "1 or more windows"), ({"patch": 2}, "odd patch, not 2x2")],
 )
-def test_bad_numbers_get_a_sentence(wrong: dict[str, int], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_numbers_are_rejected(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         adaptation.adapt(tiny(), torch.zeros(1, 64, 64), **wrong)  # type: ignore[arg-type]
 
 

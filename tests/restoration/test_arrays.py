@@ -142,6 +142,7 @@ def test_hot_photosites_are_no_counts(network: Network) -> None:
 
 
 OUTSIDE = """
+import warnings
 import numpy as np, torch
 import debayes
 network = debayes.load("wild-s")
@@ -164,6 +165,10 @@ for call in calls:
         print(error)
     else:
         print("accepted")
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    debayes.restore(debayes.load("raw-s"), mosaic)
+print(warned[0].filename)
 """
 
 
@@ -179,6 +184,7 @@ def test_messages_as_a_caller_sees_them() -> None:
         "pass debayes.load('raw-s')",
         "pass debayes.read('photo.NEF')",
         "debayes.Raw.from_array(mosaic, pattern",
+        "<string>",  # a warning names the line of the caller
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(expected)

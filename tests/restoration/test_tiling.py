@@ -1,5 +1,7 @@
 """`restore` against its laws: tiles equal the whole, symmetries commute, patterns and sizes do not matter."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from debayes.imaging.cfa import PATTERNS, SYMMETRIES
 from debayes.network.config import Config
 from debayes.posterior.nig import NormalInverseGamma
 from debayes.restoration import restore, restore_tiles, tiling
+from debayes.system.errors import DebayesError
 
 NAMES = ("loc", "count", "concentration", "rate")
 CONFIGS = {
@@ -38,6 +41,23 @@ def assert_same(left: NormalInverseGamma, right: NormalInverseGamma) -> None:
         torch.testing.assert_close(getattr(left, name), getattr(right, name), rtol=1e-5, atol=1e-5)
     for name in ("count", "concentration"):
         torch.testing.assert_close(getattr(left, name), getattr(right, name), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU")
+def test_pinned_memory() -> None:
+    """A mosaic in main memory gives the pixels of one on the GPU, and both are checked."""
+    network, mosaic = deepcopy(NETWORKS["two levels"]).cuda(), noisy(200, 160)
+    here, there = restore(network, mosaic, tile=64), restore(network, mosaic.cuda(), tile=64)
+    for name in NAMES:
+        assert getattr(here, name).device.type == "cpu" and getattr(there, name).is_cuda
+        torch.testing.assert_close(getattr(here, name), getattr(there, name).cpu(), rtol=1e-6, atol=1e-6)
+    broken, counts = mosaic.clone(), (1023 * mosaic).round()
+    broken[0, 150, 3] = torch.nan
+    for bad, words in ((broken, "NaN or infinity"), (counts, "counts")):
+        for wrong in (bad, bad.cuda()):
+            with pytest.raises(DebayesError, match=words):
+                restore(network, wrong, tile=64)
 
 
 @given(
@@ -177,7 +197,7 @@ def test_tiles_cover_the_picture_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"pattern": "RGBG"}, "one of RGGB, BGGR, GRBG, GBRG, not 'RGBG'"),
         ({"mosaic": torch.zeros(1, 1, 1)}, "at least 2x2 photosites, not 1x1"),
@@ -185,8 +205,8 @@ def test_tiles_cover_the_picture_once() -> None:
         ({"tile": 0}, "1 or more photosites, not 0"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], sentence: str) -> None:
+def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     """What cannot be restored is rejected with an error message."""
     given = {"mosaic": noisy(8, 8), "pattern": "RGGB"} | arguments
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         restore(NETWORKS["one level"], **given)

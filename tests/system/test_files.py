@@ -34,7 +34,7 @@ def test_a_new_file_does_not_exist_before_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("old", [b"old", None])
 def test_a_failure_leaves_what_was_there(tmp_path: Path, error: type[BaseException], old: bytes | None) -> None:
-    """Whatever goes wrong in the block comes out as it is; the old file stays and nothing lies beside it."""
+    """Errors in the block are raised unchanged; the old file stays, and no temporary file is left."""
     path = tmp_path / "picture.png"
     if old is not None:
         path.write_bytes(old)
@@ -44,7 +44,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: type[BaseExcepti
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if old is None else [old])
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     """The system's error comes with the name of the file that was to be written; the cause is kept."""
     path = tmp_path / "picture.png"
     path.write_bytes(b"old")
@@ -66,7 +66,7 @@ def test_an_error_without_a_systems_reason_is_kept(tmp_path: Path) -> None:
 
 
 def test_nothing_written_is_an_error(tmp_path: Path) -> None:
-    """A block that writes nothing does not pass for one that did, and the old file stays."""
+    """A block that writes nothing is an error, and the old file stays."""
     path = tmp_path / "picture.png"
     path.write_bytes(b"old")
     with pytest.raises(OSError, match=r"picture\.png could not be written"), replace(path):
@@ -83,7 +83,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    """The name of a folder is refused, the block does not run, and the folder keeps what it holds."""
+    """The name of a folder is rejected, the block does not run, and the folder is unchanged."""
     (tmp_path / "kept").write_bytes(b"old")
     with pytest.raises(IsADirectoryError, match=r"is a folder: [^\n]*$"), replace(tmp_path):
         pytest.fail("the block ran")

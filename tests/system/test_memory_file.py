@@ -16,33 +16,33 @@ def test_every_byte_is_stored(tmp_path: Path, size: int, directly: bool) -> None
     path = tmp_path / "a.bin"
     path.write_bytes(b"older" * 10_000)
     content = np.random.default_rng(size).bytes(size)
-    draft = MemoryFile(size)
-    draft.write(content)
-    draft.store(path, directly=directly)
+    file = MemoryFile(size)
+    file.write(content)
+    file.store(path, directly=directly)
     assert path.read_bytes() == content
 
 
 def test_it_is_a_file() -> None:
-    """Written, moved about in, corrected and read; it grows when there is not room enough."""
-    draft = MemoryFile(10)
-    assert draft.write(b"0123456789" * 1000) == 10_000 and draft.tell() == 10_000
-    draft.seek(5)
-    draft.write(b"five")
-    assert draft.seek(-3, os.SEEK_END) == 9997 and draft.read() == b"789"
-    assert draft.seek(4) == 4 and draft.seek(-1, os.SEEK_CUR) == 3
-    assert draft.read(7) == b"34five9"
-    draft.seek(0, os.SEEK_END)
-    assert draft.write(np.arange(3, dtype=np.uint16)) == 6
-    draft.seek(10_000)
-    assert draft.read() == np.arange(3, dtype=np.uint16).tobytes()
+    """It can be written, seeked, overwritten and read, and grows when it is full."""
+    file = MemoryFile(10)
+    assert file.write(b"0123456789" * 1000) == 10_000 and file.tell() == 10_000
+    file.seek(5)
+    file.write(b"five")
+    assert file.seek(-3, os.SEEK_END) == 9997 and file.read() == b"789"
+    assert file.seek(4) == 4 and file.seek(-1, os.SEEK_CUR) == 3
+    assert file.read(7) == b"34five9"
+    file.seek(0, os.SEEK_END)
+    assert file.write(np.arange(3, dtype=np.uint16)) == 6
+    file.seek(10_000)
+    assert file.read() == np.arange(3, dtype=np.uint16).tobytes()
 
 
 def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is then written as any other; other errors are told."""
+    """The file is then written through the page cache; other errors are raised."""
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("no system call to fail")
-    draft = MemoryFile(4)
-    draft.write(b"four")
+    file = MemoryFile(4)
+    file.write(b"four")
     ordinary, number = os.open, 22
 
     def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -51,17 +51,17 @@ def test_disks_that_know_no_direct_writing(tmp_path: Path, monkeypatch: pytest.M
         return ordinary(path, flags, mode)
 
     monkeypatch.setattr(os, "open", refuse)
-    draft.store(tmp_path / "a.bin", directly=True)
+    file.store(tmp_path / "a.bin", directly=True)
     assert (tmp_path / "a.bin").read_bytes() == b"four"
     number = 28  # no space left on the device
     with pytest.raises(OSError, match="what the system says"):
-        draft.store(tmp_path / "b.bin", directly=True)
+        file.store(tmp_path / "b.bin", directly=True)
 
 
 def test_a_full_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the middle is told, not taken for a disk that cannot."""
-    draft = MemoryFile(4)
-    draft.write(b"four")
+    """An error while writing is raised, and not taken for a disk without direct writing."""
+    file = MemoryFile(4)
+    file.write(b"four")
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -73,4 +73,4 @@ def test_a_full_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.Mon
         except OSError:
             pytest.skip("this disk cannot be written to directly")
         with pytest.raises(OSError, match="No space left"):
-            draft.store(tmp_path / "a.bin", directly=True)
+            file.store(tmp_path / "a.bin", directly=True)

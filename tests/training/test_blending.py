@@ -87,17 +87,17 @@ def test_the_command_writes_a_blend(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "sentence"),
+    ("shares", "message"),
     [
         ((0.5, 0.6), "add up to 1, not to 1.1"),
         ((1.0,), "each of the 2 models"),
         ((0.5, float("nan")), "add up to 1"),
     ],
 )
-def test_wrong_shares(shares: tuple[float, ...], sentence: str, tmp_path: Path) -> None:
+def test_wrong_shares(shares: tuple[float, ...], message: str, tmp_path: Path) -> None:
     """Each is an error that says what is wrong, and nothing is written."""
     files = [save(each, tmp_path / f"{i}.safetensors") for i, each in enumerate(pair())]
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         blending.blend_file(files, tmp_path / "out.safetensors", shares=shares)
     assert not (tmp_path / "out.safetensors").exists()
 

@@ -74,7 +74,7 @@ def test_a_share_of_the_patches_is_enlarged() -> None:
 
 
 def test_a_share_of_the_patches_is_softened() -> None:
-    """softened = 0.4 changes that share of the patches, by strengths from 0 to 1 alike, and not the others."""
+    """softened = 0.4 changes that share of the patches, by uniform strengths from 0 to 1, and not the others."""
     tiles = torch.randint(0, 255, (2, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     draws = data.sample_draws(2000, 8, seed=0, step=0, generator=torch.Generator())
     plain, softened = (data.cut(tiles, draws, pictures=Data((), softened=share)) for share in (0.0, 0.4))

@@ -111,11 +111,11 @@ def test_engines_run_pruned_networks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [({"hidden": (8, 8)}, "all of its residual blocks or none"), ({"hidden": (-1,) * 13}, "must be 0 or more")],
 )
-def test_hidden_channels_must_fit(change: dict[str, tuple[int, ...]], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_hidden_channels_must_fit(change: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         replace(CONFIG, **change)
     with pytest.raises(ValueError, match="all of its residual blocks or none"):
         Config("paper", widths=(8,), hidden=(8,) * 10)

@@ -46,7 +46,7 @@ def test_changes_of_a_list(value: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ("optimizer.steps", "'optimizer.steps' does not change a recipe"),
         ("=5", "'=5' does not change a recipe"),
@@ -55,14 +55,14 @@ def test_changes_of_a_list(value: str, names: tuple[str, ...]) -> None:
         ("optimizer.steps=10", "set the other to 0: they are 10 and"),
     ],
 )
-def test_mistakes_in_changes(change: str, sentence: str) -> None:
+def test_mistakes_in_changes(change: str, message: str) -> None:
     """What is wrong with --set is said of it, not of the recipe."""
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_recipe(RECIPES[-1], [change])
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         (
             "[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\nlr = 1",
@@ -104,11 +104,11 @@ def test_mistakes_in_changes(change: str, sentence: str) -> None:
         ("[data]\ntrain = ['x']\n[optimizer]\nsteps = 1\n[noise]\nlow = -5", "noise.low must be 0 or more"),
     ],
 )
-def test_mistakes_in_recipes(tmp_path: Path, text: str, sentence: str) -> None:
+def test_mistakes_in_recipes(tmp_path: Path, text: str, message: str) -> None:
     """Each mistake is named with what would be right."""
     path = tmp_path / "recipe.toml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_recipe(path)
 
 

@@ -129,7 +129,7 @@ def test_start_from_weights_with_fewer_blocks(pictures: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("muon", [0.0, 1.0])
 def test_filters_decay_and_biases_do_not(muon: float) -> None:
-    """A step without gradients leaves 1 - rate * decay of every filter, whoever moves it, and all of every bias."""
+    """A step without gradients leaves 1 - rate * decay of filters, with either optimizer, and biases unchanged."""
     network = Network(Config(widths=(16,), blocks=0, bottom_blocks=1, tail=16, tail_blocks=0))
     torch.nn.init.ones_(network.body.maps.bias)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_tiles_of_folders_and_zips(tmp_path: Path) -> None:
-    """Pictures are cut into every whole tile they hold, from folders, zips and zips in folders alike."""
+    """Pictures are cut into every whole tile they hold, from folders, from zips and from zips in folders."""
     folder, archive = tmp_path / "folder", tmp_path / "more.zip"
     (folder / "not searched").mkdir(parents=True)
     plain(16, 35, 10).save(folder / "wide.png")
@@ -80,7 +80,7 @@ def test_the_buffer_holds_the_block_of_the_step(folder: Path) -> None:
 
 
 def test_grey_pictures_are_refused(tmp_path: Path) -> None:
-    """Pillow would clip 16-bit grey to white; a sentence names the picture instead."""
+    """Pillow would clip 16-bit grey to white; an error message names the picture instead."""
     Image.fromarray(np.full((16, 16), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ValueError, match=r"deep\.png: a colour picture was expected"):
         tiles.Store([tmp_path], size=8).block(0)

@@ -1,4 +1,7 @@
-"""What the commands share: options, and how they find a device, a model and a folder, and print an answer."""
+"""What the commands share: options, and how they find a device, a model and a folder, and print an answer.
+
+Tested in tests/cli/test_cli.py.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator

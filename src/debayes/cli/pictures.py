@@ -1,4 +1,7 @@
-"""The commands for pictures: develop, restore, simulate, demo. Heavy modules are imported inside."""
+"""The commands for pictures: develop, restore, simulate, demo. Heavy modules are imported inside.
+
+Tested in tests/cli/test_cli_raws.py.
+"""
 
 from pathlib import Path
 from typing import Annotated

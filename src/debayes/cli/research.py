@@ -1,4 +1,7 @@
-"""The commands for research: evaluate, reproduce, train, tiles, runs. Heavy modules are imported inside."""
+"""The commands for research: evaluate, reproduce, train, tiles, runs. Heavy modules are imported inside.
+
+Tested in tests/cli/test_cli.py.
+"""
 
 from pathlib import Path
 from typing import Annotated

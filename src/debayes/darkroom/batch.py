@@ -24,7 +24,7 @@ from debayes.system import cores
 from debayes.system.errors import DebayesError, is_bug, one_line
 from debayes.system.log import log
 
-# The last part of a developed file's name: it tells developed DNGs from raws.
+# The last part of a developed file's name: it distinguishes developed DNGs from raws.
 MARK = "-debayes"
 
 # The names of files that debayes writes: pictures, and what lies beside them, such as NAME-debayes.noise.tiff.
@@ -143,7 +143,7 @@ def run(
     overwrite: bool = False,
     progress: Callable[[Job, float], None] | None = None,
 ) -> Iterator[Outcome]:
-    """Develop the files; their outcomes come back as they are done.
+    """Develop the files; yields their outcomes as they are done.
 
     Files that exist are kept unless they are to be overwritten; formats and maps that are missing are made. While
     a GPU restores a picture, the next raw is read and the last picture is encoded and saved. With several

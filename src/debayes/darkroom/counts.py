@@ -1,4 +1,7 @@
-"""The shot in a file: a camera raw, or the counts of a sensor as a plain array."""
+"""The shot in a file: a camera raw, or the counts of a sensor as a plain array.
+
+Tested in tests/cli/test_counts.py.
+"""
 
 from pathlib import Path
 

@@ -159,7 +159,8 @@ def encode_raw(raw: Raw, profile: Profile) -> Float[Tensor, "1 h w"]:
     """
     height, width = raw.size
     offset = _transform_offset(profile)
-    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, STRIP, width), raw.pattern)
+    period = cfa.Pattern.of(raw.pattern).period
+    balance = cfa.mosaic(torch.tensor(raw.gains).view(3, 1, 1).expand(3, period + STRIP, width), raw.pattern)
     generator = torch.Generator().manual_seed(0)
     encoded = torch.empty_like(raw.mosaic)
     for rows in strips(height):
@@ -168,7 +169,8 @@ def encode_raw(raw: Raw, profile: Profile) -> Float[Tensor, "1 h w"]:
             blown = mosaic >= raw.saturation * BLOWN
             noise = sqrt(profile.gain + profile.floor) * torch.randn(int(blown.sum()), generator=generator)
             mosaic = mosaic.masked_scatter(blown, raw.saturation + noise.clamp_max(0))
-        encoded[:, rows] = vst.encode(mosaic * balance[:, : mosaic.shape[1]], offset)
+        start = rows.start % period
+        encoded[:, rows] = vst.encode(mosaic * balance[:, start : start + mosaic.shape[1]], offset)
     return encoded
 
 

@@ -132,7 +132,7 @@ def develop_file(
     *,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG; what was done comes back.
+    """Develop a raw file into a linear DNG, or a rendered TIFF, PNG or JPEG; returns what was done.
 
     Examples:
         >>> import debayes

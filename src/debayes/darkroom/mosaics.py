@@ -1,5 +1,6 @@
 """Mosaic files: restored to pictures, and simulated from pictures, as plain numbers or as camera raws."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from debayes.restoration import arrays
 from debayes.system import files
 from debayes.system.errors import DebayesError
 from debayes.system.log import log
+
+# Below this largest value a mosaic file may hold counts of 12 bits or less in numbers of 16 bits.
+DARK = 1 / 16
 
 
 def restore_file(
@@ -61,6 +65,14 @@ def restore_file(
     )
     log.info("%s: pattern %s (%s)", source, pattern, origin)
     arrays.warn_if_unsuitable(network, mosaic.values, pattern)
+    brightest = float(mosaic.values.max())
+    if white is None and brightest < DARK:
+        warnings.warn(
+            f"{source}: its largest value is {100 * brightest:.2g} % of white: if these are a sensor's counts, "
+            "give their black and white levels (--black, --white)",
+            UserWarning,
+            stacklevel=2,
+        )
     _, height, width = mosaic.values.shape
     canvas = PixelCanvas(height, width, bits, with_maps=maps)
     adapted = develop_onto(

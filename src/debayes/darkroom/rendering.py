@@ -48,7 +48,7 @@ def assemble(
     """
     stops = exposure + raw.exposure
     if ending.lower() == ".dng":
-        return dng.draft(counts, raw, preview=preview(counts, raw, stops=stops), left=remaining)
+        return dng.assemble(counts, raw, preview=preview(counts, raw, stops=stops), left=remaining)
     bits = pictures.check_bits(Path(f"picture{ending}"), None)
     log.info(
         "rendered in %s with %+.2g stops: %+.2g asked for, %+.2g baseline exposure of the raw",

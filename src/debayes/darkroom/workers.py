@@ -29,7 +29,7 @@ class Died:
     """How the worker of an item ended, if not with a result."""
 
     exit_code: int
-    """As `multiprocessing.Process.exitcode` says it: a signal's number below 0, or what it exited with."""
+    """As in `multiprocessing.Process.exitcode`: a signal's negative number, or the exit code."""
 
     def __str__(self) -> str:
         if self.exit_code >= 0:
@@ -97,7 +97,7 @@ class _Worker(Generic[Item]):
         self.process = context.Process(target=_serve, args=(there, self.threads), daemon=True)
         self.process.start()
         there.close()  # else its end would not be noticed
-        with suppress(OSError):  # it has died already, which `take` tells
+        with suppress(OSError):  # it has died already, which `take` reports
             self.connection.send(self.make)
 
     def give(self, item: Item) -> None:
@@ -119,7 +119,7 @@ class _Worker(Generic[Item]):
 
 
 def _serve(connection: Connection, threads: int) -> None:
-    """What a worker does: receive the function, then one item after another, until nobody sends any."""
+    """What a worker does: receive the function, then one item after another, until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the parent ends this one
     leave_with_parent()
     cores.limit(threads)

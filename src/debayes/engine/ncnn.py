@@ -1,4 +1,7 @@
-"""ncnn: its two files hold the convolutions only, from packed planes to maps."""
+"""ncnn: its two files hold the convolutions only, from packed planes to maps.
+
+Tested in tests/engine/test_export.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,6 +1,8 @@
 """ONNX: a file holds the whole network, from a mosaic of any size to the four maps of its posterior.
 
 What a program needs to know is in its metadata.
+
+Tested in tests/engine/test_export.py.
 """
 
 from collections.abc import Sequence

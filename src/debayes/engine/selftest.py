@@ -1,4 +1,4 @@
-"""The self-test: an engine must give the network's own pixels."""
+"""The self-test: an engine must give the network's own pixels. Tested in tests/engine/test_backends.py."""
 
 import torch
 

@@ -33,7 +33,7 @@ from debayes.posterior.nig import Posterior
 Run = Callable[[Tensor, slice, slice], Iterable[Posterior]]
 
 # Rows of cells that the tail computes at a time.
-STRIP = 192
+STRIP_ROWS = 192
 
 # Channels of the planes, filled up with zeros, that are concatenated to the features.
 _LANES = 16
@@ -216,8 +216,8 @@ class StagedUNet:
             x = self.climbs[level](x, skips.pop()[..., above, left])
             down, across = given[level]
             x = x[..., _within(down, above), _within(across, left)]
-        for start in range(inner[0].start, inner[0].stop, STRIP):
-            strip = slice(start, min(start + STRIP, inner[0].stop))
+        for start in range(inner[0].start, inner[0].stop, STRIP_ROWS):
+            strip = slice(start, min(start + STRIP_ROWS, inner[0].stop))
             outer = _grow(strip, self.radii[0], height)
             maps = self.finish(x[:, :, _within(outer, down)], planes[:, :, outer, across])
             base = cfa.interpolate(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 # Columns of a strip, which a thread computes from the top: few enough for a core's cache, and whole groups of
 # tiles.
-STRIP = 144
+STRIP_COLUMNS = 144
 
 # Parts of a picture a thread, so that none waits long for another, and the least rows of a part.
 PARTS, LEAST_ROWS = 4, 64
@@ -100,7 +100,7 @@ class Chain:
         sources = (_Picture * len(inputs))(*(_Picture(*_describe(each)) for each in inputs))
         target = _Picture(*_describe(result))
         height, width = inputs[0].shape[1:]
-        across = _cut(width, STRIP - 2 * (len(layers) - 1))
+        across = _cut(width, STRIP_COLUMNS - 2 * (len(layers) - 1))
         down = _cut(height, max(LEAST_ROWS, height * len(across) // (PARTS * threads)))
         floats = library.measure(layers, len(layers), max(right - left for left, right in across))
 

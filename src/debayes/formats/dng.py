@@ -96,14 +96,14 @@ def write(
     `left` is the remaining noise; `source` is the file the raw was read from, whose metadata exiftool copies if it
     is installed. An error leaves an older file as it was.
     """
-    drafted = draft(picture, raw, preview=preview, left=left, software=software)
+    file = assemble(picture, raw, preview=preview, left=left, software=software)
     with replace(path) as temporary:
-        drafted.store(temporary)
+        file.store(temporary)
         if source is not None:
             metadata.copy_by_exiftool(source, temporary, raw)
 
 
-def draft(
+def assemble(
     picture: UInt16[np.ndarray, "h w 3"],
     raw: Raw,
     *,
@@ -123,10 +123,10 @@ def draft(
     below.numbers(50829, "I", (0, 0, height, width))
     below.fractions(50718, "I", (1.0, 1.0))
     below.fractions(50780, "I", (1.0,))  # BestQualityScale
-    drafted = MemoryFile(picture.nbytes * 5 // 8)  # more than most take
+    file = MemoryFile(picture.nbytes * 5 // 8)  # more than most take
     shape = (height, width, 3)
-    _write(drafted, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
-    return drafted
+    _write(file, _compress(picture), shape, LINEAR_RAW, raw, preview, below.made, left, software)
+    return file
 
 
 def is_developed(path: Path) -> bool:
@@ -178,14 +178,14 @@ def write_mosaic(
     below.numbers(50713, "H", (pattern.period, pattern.period))
     below.numbers(50714, "H", (black,) * pattern.period**2)
     below.numbers(50717, "I", (white,))
-    drafted = MemoryFile(counts.nbytes)
-    _write(drafted, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
+    file = MemoryFile(counts.nbytes)
+    _write(file, counts, counts.shape, FILTER_ARRAY, raw, preview, below.made, raw.profile, software)
     with replace(path) as temporary:
-        drafted.store(temporary)
+        file.store(temporary)
 
 
 def _write(
-    drafted: MemoryFile,
+    file: MemoryFile,
     pieces: Any,
     shape: tuple[int, ...],
     photometric: int,
@@ -205,9 +205,9 @@ def _write(
             # a placeholder that `ifd.attach` completes: tifffile reserves the number itself
             above.numbers(tag - 1, "I", (0,))
     packed = photometric == LINEAR_RAW
-    stream: Any = drafted  # it has all the methods that TiffWriter calls
-    with tifffile.TiffWriter(stream, byteorder=order) as file:
-        file.write(
+    stream: Any = file  # it has all the methods that TiffWriter calls
+    with tifffile.TiffWriter(stream, byteorder=order) as writer:
+        writer.write(
             preview,
             photometric="rgb",
             compression="jpeg",
@@ -219,7 +219,7 @@ def _write(
             metadata=None,
             software=software,
         )
-        file.write(
+        writer.write(
             pieces,
             shape=shape,
             dtype=np.dtype(np.uint16).newbyteorder(order),
@@ -271,7 +271,7 @@ def _describe(raw: Raw, profile: Profile | None) -> _Tags:
 
 def _as_stored(tag: int, entry: ifd.Entry, order: ifd.Order) -> Tag:
     """An entry of another file as a tag, with unchanged values."""
-    count = len(entry.data) // ifd.SIZES[entry.kind]
+    count = len(entry.data) // ifd.TYPE_SIZES[entry.kind]
     if entry.kind == ifd.ASCII:
         return tag, "s", 0, entry.data.split(b"\0")[0], True
     if entry.kind in (ifd.RATIONAL, ifd.SRATIONAL):

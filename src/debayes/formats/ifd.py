@@ -12,7 +12,7 @@ from typing import Any, Literal
 Order = Literal["<", ">"]
 
 # By TIFF's number of a type: the bytes of one value, and its code in the module struct.
-SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
+TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 CODES = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i", 11: "f", 12: "d", 13: "I"}
 ASCII, RATIONAL, SRATIONAL = 2, 5, 10
 
@@ -39,7 +39,7 @@ class Entry:
 
     def values(self, order: Order) -> tuple[Any, ...]:
         """The values as numbers; text as one string, undefined data as one bytes object."""
-        count = len(self.data) // SIZES[self.kind]
+        count = len(self.data) // TYPE_SIZES[self.kind]
         if self.kind == ASCII:
             return (self.data.split(b"\0")[0].decode("utf-8", "replace").strip(),)
         if self.kind in (RATIONAL, SRATIONAL):
@@ -115,7 +115,7 @@ def pack(directory: Directory, order: Order, offset: int) -> bytes:
     head = struct.pack(f"{order}H", len(entries))
     values_offset = offset + 2 + 12 * len(entries) + 4
     for tag, entry in entries:
-        head += struct.pack(f"{order}HHI", tag, entry.kind, len(entry.data) // SIZES[entry.kind])
+        head += struct.pack(f"{order}HHI", tag, entry.kind, len(entry.data) // TYPE_SIZES[entry.kind])
         if len(entry.data) <= 4:
             head += entry.data.ljust(4, b"\0")
         else:
@@ -196,9 +196,9 @@ def _directory(view: memoryview, order: Order, offset: int) -> tuple[Directory, 
     for i in range(count):
         at = offset + 2 + 12 * i
         tag, kind, number = struct.unpack_from(f"{order}HHI", view, at)
-        size = SIZES.get(kind, 0) * number
+        size = TYPE_SIZES.get(kind, 0) * number
         start = at + 8 if size <= 4 else struct.unpack_from(f"{order}I", view, at + 8)[0]
-        if kind in SIZES and start + size <= len(view):
+        if kind in TYPE_SIZES and start + size <= len(view):
             directory[tag] = Entry(kind, bytes(view[start : start + size]))
     end = offset + 2 + 12 * count
     following = struct.unpack_from(f"{order}I", view, end)[0] if end + 4 <= len(view) else 0

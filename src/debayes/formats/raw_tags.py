@@ -2,6 +2,8 @@
 
 Every function takes the directories of the file, or None where it has none that are TIFF-like, and what LibRaw
 knows (`shot`) where the tags may not say it.
+
+Tested in tests/formats/test_raw.py.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The parts of the networks: convolutions and residual blocks."""
+"""The parts of the networks: convolutions and residual blocks. Tested in tests/network/test_network.py."""
 
 from typing import TypeVar
 

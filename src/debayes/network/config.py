@@ -1,4 +1,4 @@
-"""The shape of a network."""
+"""The shape of a network. Tested in tests/network/test_network.py."""
 
 from dataclasses import dataclass
 from itertools import islice

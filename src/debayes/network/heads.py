@@ -1,4 +1,7 @@
-"""The heads: from the maps of a network's last convolution to the four parameters of its posterior."""
+"""The heads: from the maps of a network's last convolution to the four parameters of its posterior.
+
+Tested in tests/network/test_network.py.
+"""
 
 from math import expm1, log
 

@@ -1,4 +1,4 @@
-"""The paper's own network: grouped residual dense blocks."""
+"""The paper's own network: grouped residual dense blocks. Tested in tests/network/test_network.py."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The debayes family: a residual U-Net."""
+"""The debayes family: a residual U-Net. Tested in tests/network/test_network.py."""
 
 from collections.abc import Iterator
 

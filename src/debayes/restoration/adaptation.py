@@ -250,10 +250,10 @@ def removed_noise(
     """
     picture = cfa.mosaic(known.mean)
     noise = torch.randn(picture.shape, generator=torch.Generator().manual_seed(0)).to(picture)
-    familiar = picture + sigma * noise
+    trained = picture + sigma * noise
     ours = _removed_by_photosite(mosaic, picture)
-    usual = _removed_by_photosite(familiar, cfa.mosaic(restore(network, familiar).mean))
-    return float((ours / usual.clamp_min(0.1)).min())
+    expected = _removed_by_photosite(trained, cfa.mosaic(restore(network, trained).mean))
+    return float((ours / expected.clamp_min(0.1)).min())
 
 
 def _removed_by_photosite(noisy: Float[Tensor, "1 h w"], restored: Float[Tensor, "1 h w"]) -> Float[Tensor, " n"]:
@@ -309,8 +309,8 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
     """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
 
     The limit of the scale error is what training noise stays below; texture raises it where there is little noise.
-    A profile below the noise map speaks of noise that varies in space, as no profile can. One that grows with the
-    number of blocks it is taken from is made of texture, not of noise, and would lead astray.
+    A profile below the noise map means noise that varies in space, which a profile cannot express. One that grows
+    with the number of blocks it is estimated from contains texture, and would be misleading.
     """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())

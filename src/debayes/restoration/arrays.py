@@ -148,22 +148,28 @@ def check_develop(network: object, raw: object) -> None:
         warnings.warn("this network was not trained for camera raws: use raw-s or raw-l", UserWarning, stacklevel=3)
 
 
-def warn_if_unsuitable(network: Runner, mosaic: Float[Tensor, "*batch 1 h w"], pattern: str) -> None:
-    """Warn if a mosaic of sRGB values meets a network for camera raws, or the other way round."""
+def warn_if_unsuitable(
+    network: Runner, mosaic: Float[Tensor, "*batch 1 h w"], pattern: str, *, stacklevel: int = 2
+) -> None:
+    """Warn if a mosaic of sRGB values meets a network for camera raws, or the other way round.
+
+    `stacklevel` says whose line the warning names, as in `warnings.warn` called in place of this function.
+    """
     if network.domain == "raw":
         warnings.warn(
             "this network was trained for camera raws, in the domain of `develop`, and not for mosaics of sRGB "
             "values: use develop, or wild-s or wild-l",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel + 1,
         )
     elif network.domain == "srgb" and looks_raw(mosaic, pattern):
         warnings.warn(
             "this mosaic looks like a camera's (linear, not white balanced, with photon noise): a network for sRGB "
             "values leaves most of its noise. Use debayes.develop(debayes.load('raw-s'), "
-            "debayes.Raw.from_array(counts, pattern, black=..., white=...))",
+            "debayes.Raw.from_array(counts, pattern, black=..., white=...)), or the command `debayes develop` with "
+            "--pattern, --black and --white",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel + 1,
         )
 
 

@@ -2,6 +2,8 @@
 
 NumPy arrays are accepted, what cannot be restored is rejected with an error message, and a mosaic of another kind
 than the network was trained on causes a warning. Inside the package `tiling` is called directly.
+
+Tested in tests/restoration/test_arrays.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -93,5 +95,5 @@ def _check(network: Runner, mosaic: MosaicLike, pattern: str) -> Float[Tensor, "
     arrays.check_runner(network)
     values = arrays.to_mosaic(mosaic)
     cfa.check_pattern(pattern)
-    arrays.warn_if_unsuitable(network, values, pattern)
+    arrays.warn_if_unsuitable(network, values, pattern, stacklevel=3)
     return values

@@ -2,6 +2,8 @@
 
 `tiling` asks for the posterior of one tile at a time. It passes a window: the tile, and the photosites around it
 that the network's receptive field reaches.
+
+Tested in tests/restoration/test_tiling.py.
 """
 
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ SOME_FAILED = 1
 FAILED = 2
 """Nothing could be done, or the user made a mistake."""
 BUG = 70
-"""An error that only a change of debayes can mend; EX_SOFTWARE of sysexits.h."""
+"""A bug of debayes; EX_SOFTWARE of sysexits.h."""
 INTERRUPTED = 130
 """Ctrl-C."""
 TERMINATED = 143

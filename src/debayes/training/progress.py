@@ -1,4 +1,4 @@
-"""What a training run tells: its progress, its log file, and the card of its weights."""
+"""What a training run reports: its progress, its log file, and the card of its weights."""
 
 import json
 import subprocess

@@ -84,7 +84,7 @@ class Selection:
 
 
 class _Zips:
-    """The zips of a store in the making, each of at most `per_zip` tiles, and its CREDITS.csv."""
+    """The zips of a store that is being written, each of at most `per_zip` tiles, and its CREDITS.csv."""
 
     def __init__(self, folder: Path, selection: Selection, licence: str, per_zip: int) -> None:
         self.tiles = 0

@@ -50,7 +50,7 @@ def kinds(program: replay.Replay) -> Counter[str]:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_replayed_steps_are_the_body(config: str) -> None:
-    """The lowered steps give what the body gives: as it is, and folded for GPUs."""
+    """The lowered steps give what the body gives: unchanged, and folded for GPUs."""
     network = untrained(CONFIGS[config])
     planes, base = noisy(1, 4, 16, 24), noisy(1, 3, 32, 48)
     program = replay.build(graph.trace(network.body, *graph.examples(network)), torch.float32)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 # Values of a cell of 2x2 pixels in three colours, and the power of two that Triton pads them to.
-MAPS, LANES = 12, 16
+MAPS, PADDED_MAPS = 12, 16
 
 # Columns and rows of the result that a thread block computes, and the rows it fetches ahead; the fastest of several
 # for 32 and for 64 channels (benchmarks/kernels.py).
@@ -62,7 +62,7 @@ def finish(
     cells = 64
     down, across = (-(-part.stop // 2) - part.start // 2 for part in (rows, columns))
     grid = (-(-across // cells), down, batch)
-    sizes = (height, width, rows.start, columns.start, *size, lanes, MAPS, LANES, cells)
+    sizes = (height, width, rows.start, columns.start, *size, lanes, MAPS, PADDED_MAPS, cells)
     _finish[grid](products, bias, colors, mosaic.contiguous(), image, *sizes, num_warps=4)
     return image
 
