@@ -14,8 +14,7 @@ from torch import Tensor
 
 from debayes.network.config import Config
 from debayes.network.network import Network
-from debayes.posterior import variational
-from debayes.posterior.nig import whole
+from debayes.posterior import nig, variational
 from debayes.training import data
 from debayes.training.recipe import Data, Noise
 
@@ -53,7 +52,7 @@ def main() -> None:
     def step() -> Tensor:
         made = make()
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
-            posterior = whole(network(made.mosaic))
+            posterior = nig.whole(network(made.mosaic))
         prior = variational.prior(made.observed, made.target, measured=True)
         result = -variational.elbo(posterior, prior, made.observed).mean()
         result.backward()  # type: ignore[no-untyped-call]
