@@ -11,6 +11,7 @@ import torch
 from commands import run
 
 import debayes
+from debayes.network import weights
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 
@@ -88,3 +89,19 @@ def test_kornia_module() -> None:
     for cfa in kornia.color.CFA:
         found = program["RawToRgb"](cfa)(kornia.color.rgb_to_raw(picture, cfa))
         assert found.shape == picture.shape and float((found - picture).abs().max()) < 0.05
+
+
+def test_free_photographs_to_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of docs/training.md without a data set, the training shortened to two steps: tiles of free
+    photographs, and weights that name their licence."""
+    monkeypatch.setattr(sys, "argv", ["free_photographs.py", str(tmp_path)])
+    runpy.run_path(str(EXAMPLES / "free_photographs.py"))
+    cut = ("--size", 128, "--downscale", 1, "--count", 0, "--licence", "CC0 and public domain")
+    assert run(monkeypatch, "tiles", tmp_path / "photos", "-o", tmp_path / "tiles", *cut) == 0
+    recipe = EXAMPLES.parent.parent / "recipes/quick-cpu.toml"
+    short = ("--set", "optimizer.minutes=0", "--set", "optimizer.steps=2", "--set", "optimizer.batch=2")
+    options = ("--data", tmp_path, "--run", tmp_path / "run", "--device", "cpu", "--set", "data.train=tiles")
+    assert run(monkeypatch, "train", recipe, *options, *short) == 0
+    card = weights.read_card(tmp_path / "run" / "weights.safetensors")
+    assert card.notes["licences"] == '{"CC0 and public domain": 3}'
+    assert [path.name for path in (tmp_path / "test").iterdir()] == ["chelsea.png"]
