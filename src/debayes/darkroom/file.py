@@ -125,7 +125,7 @@ class EncodedFile:
     """A developed picture and its maps as files in memory."""
 
     files: tuple[tuple[Path, MemoryFile], ...]
-    """Each with its path, the picture last: where it exists, its maps do."""
+    """Each with its path. The picture is the last, so that a picture that exists always has its maps."""
     source: Path
     header: Raw | None
     """The raw without its photosites, if exiftool has to copy metadata from the source."""
@@ -162,8 +162,8 @@ def process(
 ) -> Generator[None, None, dict[str, Any]]:
     """The five steps of one file; what was done is returned.
 
-    It stops three times: after reading and estimating, after restoring, after encoding. What drives it may do each
-    part in another thread, while other files are in other parts. `direct` is for `save`.
+    It is a generator that stops three times: after estimating, after restoring and after encoding. The caller may
+    run each part in another thread, while other files are in other parts. `direct` is passed to `save`.
     """
     loaded = read(source, target, settings)
     profile = estimate(loaded)
@@ -191,7 +191,7 @@ def check_ending(target: Path) -> None:
 
 
 def read(source: Path, target: Path, settings: Settings) -> LoadedRaw:
-    """The first step: read the raw, once it is clear that its picture can be written."""
+    """The first step: check that the picture can be written, and read the raw."""
     check_ending(target)
     files.check_target(target)
     if target.resolve() == source.resolve():

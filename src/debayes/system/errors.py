@@ -1,4 +1,5 @@
-"""Whose an error is: the user's, the system's, or a bug of debayes; and what the command line says of each.
+"""Kinds of errors: those that the user can put right, those of the system, and bugs of debayes; and what the
+command line prints for each.
 
 `DebayesError`, `OSError` and lack of memory are expected: one line and exit code 2. Everything else is a bug.
 """
@@ -35,7 +36,7 @@ class DebayesError(ValueError):
     """A file, an option or an array that debayes cannot work with.
 
     The message says what was expected, what came, and what to do. The command line prints it as one line and exits
-    with code 2; any other error, but for those of the system and lack of memory, is a bug of debayes.
+    with code 2. Apart from errors of the system and lack of memory, any other error is a bug of debayes.
     """
 
 

@@ -15,7 +15,7 @@ from debayes.training.recipe import Data, Noise
 # Noise levels of sRGB mosaics, in units of 1/255.
 SIGMAS = (5.0, 10.0, 15.0)
 
-# Raws are validated with photon noise of up to 60 / 255 whatever the recipe says: at each of these shares of it, squared.
+# Raws are validated with photon noise of up to 60 / 255 whatever the recipe says: at these shares of it, squared.
 RAW_NOISE = Noise(domain="raw", high=60.0)
 RAW_SHARES = (0.3, 0.5, 0.8)
 
