@@ -98,7 +98,9 @@ COMMON: dict[str, tuple[Any, Any]] = {"threads": (Threads, None), "verbose": (Ve
 
 
 def common_options(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of all commands; those it does not take itself have been dealt with before it."""
+    """The command with the options that all commands have. Their callbacks act on them, so they are not passed on
+    to `function`, unless it takes them itself.
+    """
     signature = inspect.signature(function)
     added = {name: option for name, option in COMMON.items() if name not in signature.parameters}
 
@@ -153,7 +155,7 @@ def choose_raw_model(model: str, device: str) -> str:
 
 
 def indent(table: dict[str, Any], before: str) -> Iterator[str]:
-    """A nested table as indented lines; the innermost tables each on one line."""
+    """The lines that show a nested table: indented, with each innermost table on one line."""
     for key, value in table.items():
         if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
             yield f"{before}{key}"

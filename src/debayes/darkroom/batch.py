@@ -265,10 +265,11 @@ def _failure(job: Job, error: Exception) -> Outcome:
 
 
 def limit_to_one_core(*executors: Executor) -> None:
-    """Let PyTorch use one core in the threads of these executors, which have one thread each, and in no others.
+    """Let PyTorch use one core in the threads of these executors (one thread each), and leave other threads as they
+    are.
 
-    `torch.set_num_threads` is for the thread that calls it, and for all threads that use PyTorch for the first time
-    later: for them it is put back.
+    `torch.set_num_threads` sets the number for the calling thread and for every thread that first uses PyTorch
+    later. So that later threads are not affected, the number is restored at the end.
     """
 
     def limit() -> None:
@@ -300,7 +301,9 @@ def _run_in_workers(
 def _prepare_worker(
     model: str | Path, settings: Settings, device: str, engine: str, threads: int
 ) -> Callable[[Job], Outcome]:
-    """The function that develops one file in a worker process; an error of the model is one of every file."""
+    """The function that develops one file in a worker process. If the model cannot be loaded, every file fails with
+    that error.
+    """
     torch.set_num_threads(threads)
     try:
         network = prepare(weights.load(model, device=device), engine)

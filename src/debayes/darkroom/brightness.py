@@ -1,4 +1,4 @@
-"""Keeping brightness: over any wide area the picture gets the mean of the mosaic, for each colour by itself.
+"""Brightness correction: over any wide area, each colour of the picture gets the mean that it has in the mosaic.
 
 A network is slightly too bright in deep shadows, where noise hides the signal, and a mean of encoded values is
 slightly too dark where they vary. The mosaic's noise has zero mean. So the mean difference between mosaic and
@@ -93,7 +93,9 @@ class Balance:
             sums[place] += np.add.reduceat(values.numpy(), starts, axis=1, dtype=np.float64).transpose(2, 0, 1)
 
     def weight(self, picture: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """How much pixels count, and their share of the correction: 1 up to half the limit, 0 from the limit on."""
+        """The weight of pixels in the means, and the share of the correction that they get: 1 up to half the limit,
+        then falling to 0 at the limit.
+        """
         return torch.rsub(picture, 2, alpha=2 / self.limit).clamp_(0, 1)
 
     def means(self) -> Float[Tensor, "3 k l"]:
@@ -111,7 +113,9 @@ class Balance:
         return means
 
     def correct(self, picture: Float[Tensor, "3 h w"], top: int) -> Float[Tensor, "3 h w"]:
-        """Whole rows of the picture from `top` on, plus the means, which are interpolated between the blocks."""
+        """Corrected rows: whole rows of the picture from `top` on, plus the mean differences, interpolated between
+        blocks.
+        """
         if self._across is None:
             left, right, share = _between(torch.arange(self.width), self.columns)
             means = self.means().permute(1, 2, 0)  # colours last in memory, as in files
@@ -133,7 +137,9 @@ def _places(pattern: str, color: str) -> list[tuple[int, int]]:
 
 
 def _between(places: Tensor, blocks: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The blocks with their centres before and after each place, and the share of the second."""
+    """For each place, the blocks whose centres lie before and after it, and the weight of the second in an
+    interpolation.
+    """
     position = (places + 0.5) / BLOCK - 0.5
     first = position.floor()
     low, high = (i.long().clamp(0, blocks - 1) for i in (first, first + 1))

@@ -44,7 +44,9 @@ class DevelopedTile:
     offset: Float[Tensor, ""] | None = None
     """The offset of the variance-stabilising transform; none if the picture is in the networks' domain itself."""
     gains: Float[Tensor, "3 1 w"] | None = None
-    """The white balance of every column (multiplying by three numbers is slow); none likewise."""
+    """The white balance, repeated for every column because multiplying by three numbers is slow; none if there is
+    no offset.
+    """
 
     @property
     def noise(self) -> Float[Tensor, "3 h w"]:
@@ -68,7 +70,9 @@ class DevelopedTile:
         return values if self.offset is None or self.gains is None else vst.decode(values, self.offset) / self.gains
 
     def _deviation(self, deviation: Tensor) -> Tensor:
-        """A deviation of the networks' domain in the picture's values: half the distance of one up and one down."""
+        """A standard deviation in the networks' domain, converted to the picture's values: half the distance
+        between what mean + deviation and mean - deviation decode to.
+        """
         if self.offset is None or self.gains is None:
             return deviation
         mean = self.posterior.mean
@@ -88,7 +92,7 @@ class MosaicSource:
         return self.mosaic
 
     def decode(self, rows: slice, columns: slice, posterior: NormalInverseGamma) -> DevelopedTile:
-        """A piece of the picture, of its posterior in the networks' domain."""
+        """A piece of the picture, made of its posterior in the networks' domain."""
         return DevelopedTile(rows, columns, posterior.mean, posterior)
 
 
@@ -124,7 +128,7 @@ class RawSource:
         return encode_raw(self.raw, self.profile)
 
     def decode(self, rows: slice, columns: slice, posterior: NormalInverseGamma) -> DevelopedTile:
-        """A piece of the picture, of its posterior in the networks' domain; white where the sensor is blown."""
+        """A piece of the picture, made of its posterior in the networks' domain; blown pixels are white."""
         gains = self.gains[..., columns]
         linear = vst.decode_mean(posterior.mean, posterior.mean_variance, self.offset).div_(gains)
         blown = _blown(self.raw, rows, columns)

@@ -162,8 +162,8 @@ def process(
 ) -> Generator[None, None, dict[str, Any]]:
     """The five steps of one file; what was done is returned.
 
-    It stops three times: after reading and estimating, after restoring, after encoding. What drives it may do each
-    part in another thread, while other files are in other parts. `direct` is for `save`.
+    It is a generator that stops three times: after estimating, after restoring and after encoding. The caller may
+    run each part in another thread, while other files are in other parts. `direct` is passed to `save`.
     """
     loaded = read(source, target, settings)
     profile = estimate(loaded)

@@ -129,10 +129,10 @@ def develop_onto(
     tile: int | None = None,
     progress: Progress | None = None,
 ) -> adaptation.Adapted | None:
-    """Develop a mosaic onto a canvas; what adapting the network to it did, if `adapt` allows it any steps.
+    """Develop a mosaic onto a canvas; with `adapt` above 0, return what adapting the network to the mosaic did.
 
-    Tiles are written as they are restored. A raw then gets the mean brightness of its mosaic, and with a
-    `strength` below 1 a share of its noise: passes over the whole picture, which read what the tiles have written.
+    Tiles are written as they are restored. For a raw, further passes over the whole picture then correct the mean
+    brightness to that of the mosaic and, with a `strength` below 1, add a share of the noise again.
     """
     check_strength(strength)
     share = 0.5 if adapt else 0.0  # of the progress that adapting takes
@@ -226,14 +226,14 @@ def _interpolate_rows(mosaic: Float[Tensor, "1 h w"], pattern: str, rows: slice)
 def _fade(
     grain: Float[Tensor, "3 h w"], picture: Float[Tensor, "3 h w"], profile: Profile, strength: float
 ) -> Float[Tensor, "3 h w"]:
-    """The grain that stays: less of it towards black, each colour by its own noise.
+    """The grain, reduced where a colour is less than two standard deviations of its grain above black.
 
-    Values below black are cut off in files. With its full grain a shadow would be too bright.
+    Files cut off values below black, so with full grain the shadows would become too bright.
     """
     spread = (1 - strength) * profile.variance(picture).sqrt()
     return grain * (picture / (2 * spread).clamp_min(1e-9)).clamp(0, 1)
 
 
 def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
-    """What is told the progress of a part that takes `share` of the whole from `start` on."""
+    """The callback for one part of the work, which takes `share` of the whole and begins at `start`."""
     return None if progress is None else lambda done: progress(start + share * done)

@@ -1,4 +1,4 @@
-"""Processes that work on one item each at a time. If one dies it is known which item it had, and how it died.
+"""Worker processes, each of which works on one item at a time. If one dies, its item and the reason are known.
 
 Nothing here imports PyTorch: a worker limits its threads before the libraries that have some are imported.
 """
@@ -46,10 +46,10 @@ class Died:
 def run(
     make: Callable[[], Callable[[Item], Result]], items: Sequence[Item], *, processes: int, threads: int
 ) -> Iterator[tuple[Item, Result | Died]]:
-    """Every item with what a function gives for it, in the order in which they are done.
+    """Every item with the function's result for it, in the order in which they are finished.
 
-    `make` is called once in every worker and gives the function; both must not raise. Workers use so many threads
-    each. An item whose worker died is tried once more when all others are done, with the machine to itself.
+    `make` is called once in every worker and returns the function; neither may raise. Each worker uses `threads`
+    threads. An item whose worker died is tried once more when all others are done, with the machine to itself.
     """
     again = []
     for item, result in _run(make, items, min(processes, len(items)), threads):

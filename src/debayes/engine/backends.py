@@ -154,7 +154,9 @@ def onnxruntime(network: Network, threads: int | None) -> Run:
 
 
 def openvino(network: Network, threads: int | None) -> Run:
-    """OpenVINO on the CPU, in single precision, with the heads in PyTorch: its exponentials are too inexact."""
+    """OpenVINO on the CPU, in single precision. The heads run in PyTorch, as OpenVINO's exponentials are too
+    inexact.
+    """
     import openvino
 
     core = openvino.Core()
@@ -174,7 +176,7 @@ def openvino(network: Network, threads: int | None) -> Run:
 
 
 def _cropped(run: Callable[[Tensor], Posterior]) -> Run:
-    """A `Run` of a function that gives the posterior of all pixels."""
+    """A `Run` made of a function that gives the posterior of all pixels: it keeps the requested ones."""
     return lambda mosaic, rows, columns: (run(mosaic).map(lambda t: t[..., rows, columns]),)
 
 
@@ -190,7 +192,9 @@ def _half_precision(network: Network) -> torch.dtype:
 
 
 def _with_heads(network: Network, body: Callable[..., Tensor], inputs: int) -> Callable[[Tensor], Posterior]:
-    """The heads behind a body that takes the planes, or the planes and the interpolated mosaic (`inputs`)."""
+    """A function that runs a body and then the heads. With 1 of `inputs` the body takes the packed planes, with 2
+    the interpolated mosaic as well.
+    """
 
     def run(mosaic: Tensor) -> Posterior:
         base = cfa.interpolate(mosaic)

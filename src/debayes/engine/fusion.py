@@ -80,7 +80,7 @@ Rule = Callable[[FusedStep, Context], Match]
 
 
 def fuse(steps: Graph, rules: Iterable[Rule]) -> tuple[FusedStep, ...]:
-    """The steps of a graph after each rule in turn was applied to all of them."""
+    """The steps of a graph after applying the rules one after the other, each to all steps."""
     fused: tuple[FusedStep, ...] = steps.steps
     for rule in rules:
         fused = _apply(rule, fused, steps.outputs)

@@ -134,7 +134,7 @@ def fold(network: Network, *, shuffle_last: bool = False) -> Folded:
 
 
 def _pack(layer: nn.Conv2d) -> nn.Conv2d:
-    """The 3x3 convolution before depth to space that equals one behind it."""
+    """The 3x3 convolution at half resolution, before depth to space, that equals `layer` after depth to space."""
     copied = deepcopy(layer).cpu().double()
     weight, bias = _kernel(lambda x: copied(F.pixel_shuffle(x, 2)), 4 * layer.in_channels)
     packed = nn.Conv2d(weight.shape[1], weight.shape[0], 3, padding=1)
@@ -198,7 +198,7 @@ class StagedUNet:
 
     @classmethod
     def of(cls, network: Network, stages: Sequence[Stage], runs: Sequence[Callable[..., Any]]) -> "StagedUNet":
-        """What runs the stages that `split` gave by the functions that were made of them."""
+        """The runner of the stages that `split` gave; `runs` are the functions made of them, in the same order."""
         descend, *climbs, finish = runs
         radii = [stage.module.radius for stage in stages if not isinstance(stage.module, Descent)]
         return cls(network, descend, tuple(reversed(climbs)), finish, tuple(reversed(radii)))
@@ -231,7 +231,8 @@ class StagedUNet:
             yield self.network.posterior(base[..., *place], maps[..., *place])
 
     def _parts(self, inner: tuple[slice, slice], size: tuple[int, int]) -> list[tuple[slice, slice]]:
-        """The rows and columns of cells that each level gives to the one above, from the tail's down.
+        """The rows and columns of cells that each level passes to the level above it, beginning with those for the
+        tail.
 
         `inner` is what is asked of the tail, `size` that of the planes.
         """

@@ -127,8 +127,8 @@ def pack(directory: Directory, order: Order, offset: int) -> bytes:
 def attach(stream: Any, order: Order, directories: dict[int, Directory]) -> None:
     """Append directories to an open file and enter their offsets into its first directory.
 
-    That has a placeholder for each, with a tag lower by one, since tifffile does not accept the tags themselves.
-    The offsets of subdirectories become 32-bit integers (LONG), the type that older readers expect.
+    That directory has a placeholder for each, whose tag is lower by one because tifffile does not accept the tags
+    themselves. The offsets of subdirectories become 32-bit integers (LONG), the type that older readers expect.
     """
     stream.seek(4)
     (first,) = struct.unpack(f"{order}I", stream.read(4))

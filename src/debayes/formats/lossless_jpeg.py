@@ -39,7 +39,8 @@ class Coder:
     lengths: tuple[int, ...]
     """The code length of each size, in bits."""
     table: NDArray[np.uint64]
-    """For each difference its code and bits, and in the low bits how many these are."""
+    """For each difference, its code followed by its extra bits, and in the lowest bits the number of both together.
+    """
     curve: UInt16[np.ndarray, "65536"]
     """The value that is written for each sample."""
 
@@ -198,7 +199,8 @@ def _differences(rows: UInt16[np.ndarray, "h n"], colors: int) -> UInt16[np.ndar
 def _of_differences() -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint64]]:
     """For each difference modulo 65536: its size, how many bits distinguish it within that size, and those bits.
 
-    The bits of a negative difference are those of the number below it; the only one of size 16, -32768, has none.
+    A negative difference is written as the low bits of the number below it. Only -32768 has size 16, and it has no
+    further bits.
     """
     signed = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int64)
     size = np.ceil(np.log2(np.abs(signed) + 1)).astype(np.uint8)

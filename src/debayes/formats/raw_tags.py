@@ -46,7 +46,8 @@ def is_cut_short(block: Block, size: int) -> bool:
 
 
 def blacks(block: Block) -> tuple[float, ...]:
-    """The black levels that the file states, if it has masked photosites and one black for all rows and columns.
+    """The black levels that the file states; empty unless it has masked photosites and one black level for all rows
+    and columns.
 
     Where photosites are masked, LibRaw takes their mean instead of what the file says: a number with noise. It
     is kept if black differs from row to row or column to column.

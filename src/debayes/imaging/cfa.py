@@ -291,8 +291,9 @@ def align(
 def interpolate(mosaic: Float[Tensor, "b 1 h w"], pattern: str | Pattern = "RGGB") -> Float[Tensor, "b 3 h w"]:
     """All three colours everywhere, the paper's x-tilde: Bayer mosaics bilinearly, others by a normalised Gaussian.
 
-    Measured values are kept. Borders are continued by `reflect`. Sums and choices, no convolution: on a GPU those
-    round to ten bits, and torch.compile merges these with what the result is for.
+    Measured values are kept. Borders are continued by `reflect`. It is made of sums and selections, not of
+    convolutions: on a GPU convolutions round to ten bits, and torch.compile fuses sums with the operations that use
+    the result.
     """
     pattern = Pattern.of(pattern)
     return _bilinear(mosaic, pattern) if pattern.period == 2 else _normalised(mosaic, pattern)
@@ -388,8 +389,8 @@ SYMMETRIES = tuple(Symmetry(t, r, c) for t in (False, True) for r in (False, Tru
 def symmetries(pattern: str | Pattern) -> dict[Symmetry, tuple[int, int]]:
     """The symmetries that map a pattern onto a shift of itself, with the rows and columns of that shift.
 
-    A network for one pattern can take a mosaic through these alone. Bayer, quad Bayer and X-Trans have all eight;
-    of other cells those that are missing here make a different pattern.
+    A network for one pattern can take a mosaic through these alone. Bayer, quad Bayer and X-Trans have all eight.
+    For other cells, the symmetries that are left out would give a different pattern.
     """
     pattern = Pattern.of(pattern)
     shifts = {shift(pattern, y, x): (y, x) for y in range(pattern.period) for x in range(pattern.period)}

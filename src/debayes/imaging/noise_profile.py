@@ -71,8 +71,8 @@ def estimate(
 
     With the Bayer pattern the estimate is twice as exact. Windows that reach nine tenths of `white`, where a sensor
     clips, are left out. Noise that is correlated between photosites is underestimated; texture finer than the
-    windows, all over the picture, is taken for noise. With `blocks` that many details of the smoothest windows of
-    each level of brightness are used, however rough they are. A known `floor` is kept.
+    windows, all over the picture, is taken for noise. With `blocks`, the smoothest windows of each brightness level
+    are used until they have at least that many details, however rough they are. A known `floor` is kept.
     """
     height, width = mosaic.shape[-2:]
     if min(height, width) < 8:
@@ -99,7 +99,8 @@ def estimate(
 def dark_variance(photosites: Float[Tensor, "h w"]) -> float:
     """The noise variance of photosites that no light reached, at least four columns of them.
 
-    It is that of the differences between neighbours of one colour in a row, which drifts and bands do not change.
+    It is computed from the differences between neighbours of one colour in a row, which drifts and bands do not
+    change.
     """
     return float(_trimmed_variance((photosites[:, 2:] - photosites[:, :-2]).flatten() / 2**0.5))
 

@@ -46,10 +46,10 @@ def shoot(
 ) -> Shot:
     """Raws of sRGB pictures, each by a camera of its own; a pure function of uniform (`SHOT`) and normal draws.
 
-    `high` is the strongest photon noise, stated at white and after a square root: half the root of the gain. With
-    `low` 0 the strength is the square of a uniform number times `high`, otherwise it is log-uniform from `low` to
-    `high`. Shots that are `unusual` have white balances from 0.4 to 4 times that of green and exposures from -4 to
-    1 stops; the others have those of daylight to tungsten, and -2 to 1 stops.
+    `high` is the strongest photon noise, stated as its standard deviation at white after a square root: half the
+    square root of the gain. With `low` 0 the strength is the square of a uniform number times `high`, otherwise it
+    is log-uniform from `low` to `high`. Shots that are `unusual` have white balances from 0.4 to 4 times that of
+    green and exposures from -4 to 1 stops; the others have those of daylight to tungsten, and -2 to 1 stops.
     """
     b = len(picture)
     balance = SHOT("white_balance", draws)

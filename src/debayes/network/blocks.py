@@ -33,7 +33,9 @@ class Residual(nn.Module):
 
 
 def convolution_weights(module: nn.Module) -> int:
-    """Weights of a module's convolutions without biases: multiply-accumulates per place they are applied to."""
+    """The number of weights of a module's convolutions, without biases: the multiply-accumulates at each place that
+    they are applied to.
+    """
     return sum(part.weight.numel() for part in module.modules() if isinstance(part, nn.Conv2d))
 
 

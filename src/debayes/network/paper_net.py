@@ -53,7 +53,7 @@ class PaperNet(nn.Module):
         self.maps = conv(width // 4, 12, gain=0.01)
 
     def resolutions(self) -> Iterator[tuple[nn.Module, int]]:
-        """Each part, and the photosites from one place it is applied to, to the next."""
+        """Each part, and the distance in photosites between two neighbouring places that it is applied to."""
         yield from ((part, 2) for part in (self.head, self.groups, self.join))
         yield self.maps, 1
 

@@ -33,7 +33,7 @@ class UNet(nn.Module):
         self.maps = conv(config.tail, 12, gain=0.01)
 
     def resolutions(self) -> Iterator[tuple[nn.Module, int]]:
-        """Each part, and the photosites from one place it is applied to, to the next."""
+        """Each part, and the distance in photosites between two neighbouring places that it is applied to."""
         yield self.head, 2
         for level, parts in enumerate(zip(self.down, self.shrink, self.grow, self.up, strict=True)):
             spacing = 2 ** (level + 1)

@@ -224,7 +224,9 @@ def _tell(progress: Callable[[float], None] | None, share: float) -> None:
 
 
 def has_learnt(curve: Sequence[tuple[int, float]]) -> bool:
-    """Whether the last checkpoint (step, risk) gained at most `LEAST_GAIN` of the whole gain, for its steps."""
+    """Whether the gain at the last checkpoint (step, risk), per `CHECK` steps, is at most `LEAST_GAIN` of the whole
+    gain so far.
+    """
     if len(curve) < 2:
         return False
     (before, higher), (now, lower) = curve[-2:]
@@ -245,8 +247,9 @@ def removed_noise(
 ) -> float:
     """The share of the noise that the network removes, of the colour where it removes least.
 
-    1 is the share that it removes of Gaussian noise of one level in the same picture, as in its training. Below
-    that it takes some of this noise for detail: noise that is stronger in some colours than in others, for one.
+    1 is the share that it removes of Gaussian noise of one level in the same picture, as in its training. A lower
+    share means that it takes some of this noise for detail, for instance where noise is stronger in some colours
+    than in others.
     """
     picture = cfa.mosaic(known.mean)
     noise = torch.randn(picture.shape, generator=torch.Generator().manual_seed(0)).to(picture)
@@ -309,8 +312,8 @@ def _doubt(network: Network, mosaic: Tensor, known: NormalInverseGamma, variance
     """Why the mosaic needs no adapting, or cannot be adapted to; empty if it does and can.
 
     The limit of the scale error is what training noise stays below; texture raises it where there is little noise.
-    A profile below the noise map means noise that varies in space, which a profile cannot express. One that grows
-    with the number of blocks it is estimated from contains texture, and would be misleading.
+    A profile below the noise map is a sign of noise that varies in space, which no profile describes. A profile
+    that grows with the number of blocks used for it comes from texture, not from noise, and cannot be used.
     """
     level = 255 * float(variance.median().sqrt())
     claimed = 255 * float(cfa.mosaic(known.noise_variance).median().sqrt())

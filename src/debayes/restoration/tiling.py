@@ -140,7 +140,9 @@ def _upload(
 
 
 def _check_later(mosaic: Tensor) -> Callable[[], None]:
-    """A function that checks a mosaic on a GPU: it waits for the sum, not for the work that was queued after it."""
+    """A function that checks a mosaic on a GPU. It waits only until the sum is computed, not for work that was
+    queued later.
+    """
     total = torch.empty((), pin_memory=True).copy_(mosaic.sum(), non_blocking=True)
     ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
     ready.record()
@@ -278,7 +280,9 @@ def _tiles(
 
 
 def _without_gradients(bands: Iterator[Posterior]) -> Iterator[Posterior]:
-    """The same bands, computed in inference mode, which the caller's code between them is not in."""
+    """The same bands, computed in inference mode; the caller's code that runs between two bands is not in that
+    mode.
+    """
     while True:
         with torch.inference_mode():
             band = next(bands, None)

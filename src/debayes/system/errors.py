@@ -1,4 +1,5 @@
-"""Whose an error is: the user's, the system's, or a bug of debayes; and what the command line says of each.
+"""Kinds of errors: those that the user can put right, those of the system, and bugs of debayes; and what the
+command line prints for each.
 
 `DebayesError`, `OSError` and lack of memory are expected: one line and exit code 2. Everything else is a bug.
 """

@@ -203,7 +203,7 @@ def _posterior(network: Network, maps: Float[Tensor, "n 12"]) -> NormalInverseGa
 
 
 def _head(times: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """The map from which `Network.posterior` makes `times` the value of the configuration."""
+    """The value of the map for which `Network.posterior` gives `times` the configured value."""
     times = times.clamp(1e-6, 50)
     return times + torch.log(-torch.expm1(-times)) - ONE
 

@@ -69,7 +69,9 @@ class Processes:
 
 @contextmanager
 def join(device: str) -> Iterator[Processes]:
-    """The processes that torchrun started this one among, or this one alone; `device` is a kind, such as "cuda"."""
+    """The group of processes in which torchrun started this one, or this process alone; `device` is a kind, such as
+    "cuda".
+    """
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ):
         yield Processes(device=torch.device(device))
         return

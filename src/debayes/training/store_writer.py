@@ -134,7 +134,8 @@ def make_store(
 ) -> dict[str, int]:
     """Write a store of tiles of the pictures to a new folder, and count the pictures, tiles and zips.
 
-    Pictures that are too small for a tile are counted as "small". The same picture under two names is taken once.
+    Pictures that are too small for a tile are counted as "small". A picture that is there under two names is used
+    once.
     """
     selection = selection or Selection()
     if folder.exists():

@@ -56,8 +56,8 @@ def record(run: Callable[[Tensor], T]) -> Callable[[Tensor], T]:
 
 
 def _record(run: Callable[[Tensor], T], x: Tensor) -> _Recording[T]:
-    """The recording of a function that has been called with an input like x before: it is compiled, say."""
-    torch.cuda.empty_cache()  # a graph has separate memory: the memory of the first call can be given back
+    """The recording of a function, which was called with an input like x before, so that it is compiled."""
+    torch.cuda.empty_cache()  # a graph has memory of its own: the memory of the first call can be given back
     input_, graph = x.clone(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         output = run(input_)

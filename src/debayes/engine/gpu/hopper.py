@@ -35,7 +35,7 @@ def is_hopper(device: torch.device) -> bool:
 def tap_rows(channels: int) -> tuple[int, ...]:
     """The order in which `block.cu` keeps the three rows of a filter.
 
-    With few channels there is room for five rows, of which any three neighbours are all of them.
+    With few channels there is room for five rows, in which any three neighbouring rows hold the whole filter.
     """
     return (1, 0, 2, 1, 0) if channels == min(LAUNCHES) else (0, 1, 2)
 
@@ -88,7 +88,9 @@ def run_block(
 
 
 def rows_per_task(height: int, bands: int, workers: int) -> int:
-    """The rows of a band that one worker computes at a time for the shortest total time, if all work in rounds."""
+    """How many rows of a band one worker should compute at a time, so that the total time is shortest if all
+    workers work in rounds.
+    """
 
     def duration(rows: int) -> int:
         rounds = -(-bands * -(-height // rows) // workers)

@@ -165,7 +165,9 @@ class ConvolveByTaps:
 
 @dataclass(frozen=True, eq=False)
 class ConvolveWithOnes:
-    """A convolution of few channels, and a channel of ones whose weight is the bias: no pass for the bias."""
+    """A convolution of few input channels and one channel of ones, whose weight is the bias: so the bias takes no
+    pass.
+    """
 
     weight: Float[Tensor, "o 8 k k"]
     stride: int
@@ -173,7 +175,9 @@ class ConvolveWithOnes:
 
     @classmethod
     def of(cls, step: Convolution, dtype: torch.dtype) -> "ConvolveWithOnes":
-        """The operation for a step. The ones are seen by the middle tap alone, which no border reaches."""
+        """The operation for a step. Only the middle tap weighs the ones, since the zeros around the picture do not
+        reach it.
+        """
         inputs, middle = step.weight.shape[1], step.weight.shape[2] // 2
         weight = F.pad(step.weight, (0, 0, 0, 0, 0, LANES - inputs))
         weight[:, inputs, middle, middle] = step.bias
