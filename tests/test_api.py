@@ -86,3 +86,37 @@ def test_import_loads_nothing_heavy() -> None:
         "debayes.Network\nassert 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+HOST = """
+import gc, warnings
+import numpy as np
+import torch
+from PIL import Image
+import debayes
+
+def settings():
+    return (
+        torch.get_num_threads(), torch.get_num_interop_threads(), torch.backends.cudnn.benchmark,
+        torch.get_float32_matmul_precision(), torch.get_rng_state().tolist(), torch.is_grad_enabled(),
+        gc.get_threshold(), gc.isenabled(), warnings.formatwarning, warnings.showwarning, Image.MAX_IMAGE_PIXELS,
+        np.random.get_state()[1].tolist(),
+    )
+
+before = settings()
+network, raws = debayes.load("wild-s"), debayes.load("raw-s")
+mosaic = np.random.default_rng(0).random((64, 64)).astype(np.float32)
+for method in (network, debayes.prepare(network, "eager"), debayes.prepare(network)):
+    debayes.restore(method, mosaic)
+    debayes.restore_image(method, mosaic)
+debayes.adapt(network, mosaic, steps=1, side=32, whole=True)
+debayes.develop(raws, debayes.Raw.from_array(mosaic, "GRBG", black=0, white=1), strength=0.5)
+debayes.evaluate(network, [np.stack([mosaic] * 3, 2)], [5.0])
+for one, other in zip(before, settings(), strict=True):
+    assert one == other, (one, other)
+"""
+
+
+def test_the_host_program_keeps_its_settings() -> None:
+    """Threads, random numbers, garbage collection, warnings, and the settings of PyTorch and Pillow."""
+    subprocess.run([sys.executable, "-c", HOST], check=True)

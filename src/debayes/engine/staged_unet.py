@@ -130,7 +130,8 @@ def fold(network: Network, *, shuffle_last: bool = False) -> Folded:
     """The body of a U-Net with its linear end as one convolution; `shuffle_last` puts depth to space last."""
     if not isinstance(network.body, UNet):
         raise TypeError(f"only a U-Net can be folded, not the {network.config.architecture!r} network")
-    return Folded(network.body, shuffle_last).to(network.device)
+    with torch.random.fork_rng(devices=()):  # the host program's random numbers stay the same
+        return Folded(network.body, shuffle_last).to(network.device)
 
 
 def _pack(layer: nn.Conv2d) -> nn.Conv2d:

@@ -95,7 +95,8 @@ class Network(nn.Module):
         """The same network without the outputs for noise and doubt, which makes it faster: it gives `MeanOnly`."""
         bare = deepcopy(self)
         maps = self.body.maps
-        bare.body.maps = nn.Conv2d(maps.in_channels, 3, 3, padding=1).to(maps.weight)
+        with torch.random.fork_rng(devices=()):  # the host program's random numbers stay the same
+            bare.body.maps = nn.Conv2d(maps.in_channels, 3, 3, padding=1).to(maps.weight)
         with torch.no_grad():
             for name, value in bare.body.maps.named_parameters():
                 value.copy_(maps.get_parameter(name)[:3])

@@ -63,7 +63,8 @@ class WeightFile:
 
     def network(self, *, device: str | torch.device = "cpu", calibrated: bool = True) -> Network:
         """The network, ready to restore with; arguments as for `load`."""
-        network = Network(self.card.config)
+        with torch.random.fork_rng(devices=()):  # the host program's random numbers stay the same
+            network = Network(self.card.config)
         network.domain = self.card.domain
         expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in self.tensors.items()}:

@@ -102,7 +102,8 @@ def prune(network: Network, activity: dict[str, Float[Tensor, " c"]]) -> Network
     counts = iter([len(channels) for channels in chosen.values()])
     hidden = [next(counts) if given else 0 for _, stack in network.config.stacks for given in stack]
     full = hidden == [width for width, stack in network.config.stacks for _ in stack]
-    slim = Network(replace(network.config, hidden=() if full else tuple(hidden)))
+    with torch.random.fork_rng(devices=()):  # the host program's random numbers stay the same
+        slim = Network(replace(network.config, hidden=() if full else tuple(hidden)))
     inside = tuple(f"{name}." for name in chosen)
     plain = {name: t for name, t in network.state_dict().items() if not name.startswith(inside)}
     slim.to(network.device).eval().requires_grad_(False).load_state_dict(plain, strict=False)
