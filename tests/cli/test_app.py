@@ -10,8 +10,9 @@ import typer
 from commands import run
 
 from debayes.cli import app
-from debayes.darkroom import file
+from debayes.darkroom import rendering
 from debayes.engine import selection
+from debayes.system.errors import DebayesError
 
 NAMES = [function.__name__ for _, function, _ in app.COMMANDS]
 
@@ -44,7 +45,7 @@ def test_help_names_every_choice(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setenv("COLUMNS", "200")
     assert run(monkeypatch, "develop", "-h") == 0
     out = capsys.readouterr().out
-    assert [choice for choice in (*file.FORMATS, *selection.NAMES) if choice not in out] == []
+    assert [choice for choice in (*rendering.FORMATS, *selection.NAMES) if choice not in out] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,20 +93,12 @@ def test_options_that_may_be_repeated_do_not_swallow_arguments(
     shares = ("--share", "1.2", "--share=-0.2")
     assert run(monkeypatch, "blend", *shares, "a.safetensors", "b.safetensors", "-o", "c.safetensors") == 0
     assert calls["models"] == ["a.safetensors", "b.safetensors"] and calls["shares"] == [1.2, -0.2]
-    monkeypatch.setattr(
-        "debayes.reproduction.experiments.check_request", lambda name, model: calls.update(asked=(name, model))
-    )
-    command = (
-        "reproduce",
-        "--model",
-        "wild-s",
-        "--model",
-        "wild-l",
-        "mask",
-        "-o",
-        tmp_path / "r",
-        "--data",
-        "gone",
-    )
+
+    def check_request(name: str, model: list[str], data: Path | None) -> list[str]:
+        calls.update(asked=(name, model))
+        raise DebayesError("that is enough")
+
+    monkeypatch.setattr("debayes.reproduction.experiments.check_request", check_request)
+    command = ("reproduce", "--model", "wild-s", "--model", "wild-l", "mask", "-o", tmp_path / "r")
     assert run(monkeypatch, *command) == 2
-    assert calls["asked"] == ("mask", ["wild-s", "wild-l"]) and "there is no folder gone" in capsys.readouterr().err
+    assert calls["asked"] == ("mask", ["wild-s", "wild-l"]) and "that is enough" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import run
 
-from debayes.darkroom import batch, file
+from debayes.darkroom import batch, file, rendering
 from debayes.evaluation import scenes
 from debayes.formats import pictures
 from debayes.network import weights
@@ -197,9 +197,9 @@ def test_options_reach_the_file(
     if "--pattern" in options:
         settings = settings | {"pattern": "RGGB"}
     assert run(monkeypatch, "develop", shot, "--to", to, *options, "--engine", "eager") == 0
-    found = pictures.read(shot.with_name(f"cat-debayes{file.FORMATS[to]}"))
+    found = pictures.read(shot.with_name(f"cat-debayes{rendering.FORMATS[to][0]}"))
     for kind, chosen in (("same", settings), ("other", {})):
-        target = shot.with_name(f"{kind}{file.FORMATS[to]}")
+        target = shot.with_name(f"{kind}{rendering.FORMATS[to][0]}")
         file.develop_file(weights.load("raw-s"), shot, target, file.Settings(**chosen))
         error = float((pictures.read(target) - found).abs().mean())
         assert (error < 1e-4) == (kind == "same")

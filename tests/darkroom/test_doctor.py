@@ -54,7 +54,7 @@ def test_engines(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has seconds, or the reason why it cannot run."""
     monkeypatch.setattr(selection, "find_spec", lambda name: None)
     table = doctor.engines(network, 24.0)
-    assert list(table["each"]) == list(selection.NEEDS)
+    assert list(table["each"]) == list(selection.ENGINES)
     assert "pip install" in table["each"]["ncnn"]["obstacle"] and table["each"]["ncnn"]["seconds"] is None
     assert table["each"]["eager"]["obstacle"] is None and table["each"]["eager"]["seconds"] > 1
     assert table["auto"] in ("eager", "half", "winograd")

@@ -36,10 +36,10 @@ SHIPPED = {
         {"Convolution": 24, "Block": 14, "Sum": 10, "Shuffle": 2, "Concatenation": 1},
     ),
     "raw-l": (
-        [5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1, 2, 1],
-        {"Convolution": 49, "Sum": 22, "Shuffle": 3, "Concatenation": 1, "FusedSum": 1},
-        {"Convolution": 41, "FusedSum": 9, "Sum": 14, "Shuffle": 3, "Concatenation": 1},
-        {"Convolution": 32, "Block": 9, "Sum": 14, "Shuffle": 3, "Concatenation": 1},
+        [5, 4, 2, 4, 4, 4, 4, 4, 4, 2, 1, 2, 1],
+        {"Convolution": 43, "Sum": 19, "Shuffle": 2, "Concatenation": 1, "FusedSum": 1},
+        {"Convolution": 33, "FusedSum": 11, "Sum": 9, "Shuffle": 2, "Concatenation": 1},
+        {"Convolution": 22, "Block": 11, "Sum": 9, "Shuffle": 2, "Concatenation": 1},
     ),
     "paper": (
         [2] + [1] * 26,

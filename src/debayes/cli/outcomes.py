@@ -1,4 +1,7 @@
-"""What `develop` prints: one line for each file, and a summary with the exit code."""
+"""What `develop` prints: one line for each file, and a summary with the exit code.
+
+Tested in tests/cli/test_cli_raws.py.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,6 @@
 """What `debayes evaluate` does: finds pictures and methods, scores each method with a progress bar, prints tables.
 
-This module imports PyTorch, so commands import it when they run. The tests of the command (tests/cli/test_cli.py,
-tests/evaluation) run it.
+This module imports PyTorch, so commands import it when they run. Tested in tests/cli/test_cli.py.
 """
 
 import os

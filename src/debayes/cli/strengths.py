@@ -1,4 +1,4 @@
-"""The command strengths. Heavy modules are imported inside."""
+"""The command strengths. Heavy modules are imported inside. Tested in tests/cli/test_cli_raws.py."""
 
 from pathlib import Path
 from typing import Annotated
