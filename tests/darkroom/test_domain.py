@@ -81,6 +81,21 @@ def test_there_and_back(pattern: str) -> None:
     assert torch.allclose(ratio, torch.tensor(10.0), rtol=0.05)
 
 
+def test_doubt_without_limit_makes_no_dots() -> None:
+    """However large a variance a network claims, a dark pixel stays dark: only a little of it is added."""
+    source = shoot(BODY.expose(torch.full((3, 8, 8), 0.2)), 6400)
+    told = RawSource(source, BODY.profile(6400))
+    mean = torch.full((3, 8, 8), 0.3)
+    usual, wild = (
+        told.decode(
+            slice(0, 8), slice(0, 8), NormalInverseGamma(mean, torch.full_like(mean, count), mean + 2, mean)
+        )
+        for count in (1e3, 1e-6)
+    )
+    assert float(wild.posterior.mean_variance.min()) > 1e4 and float(wild.doubt.min()) > 1
+    assert float((wild.picture - usual.picture).max()) < 0.03
+
+
 def test_mosaics_stay_as_they_are() -> None:
     """A mosaic of sRGB values: no transform, and deviations are those of the posterior."""
     values = torch.rand(1, 8, 10, generator=torch.Generator().manual_seed(0))

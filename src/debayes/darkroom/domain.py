@@ -27,6 +27,10 @@ BLOWN = 0.999
 # The lowest gain the transform is made for: no camera has less noise, and no network was trained with less.
 LEAST_GAIN = 1e-7
 
+# The inverse transform of the mean adds the variance of the true value, up to this one (in the networks' domain).
+# Where colours are far from those of the training, networks claim much more, and adding all of it makes white dots.
+MAX_VARIANCE = 0.02
+
 # A pixel has photosites of every colour within this many rows and columns.
 MARGIN = 2
 
@@ -130,7 +134,8 @@ class RawSource:
     def decode(self, rows: slice, columns: slice, posterior: NormalInverseGamma) -> DevelopedTile:
         """A piece of the picture, made of its posterior in the networks' domain; blown pixels are white."""
         gains = self.gains[..., columns]
-        linear = vst.decode_mean(posterior.mean, posterior.mean_variance, self.offset).div_(gains)
+        variance = posterior.mean_variance.clamp_max(MAX_VARIANCE)
+        linear = vst.decode_mean(posterior.mean, variance, self.offset).div_(gains)
         blown = _blown(self.raw, rows, columns)
         picture = torch.where(blown, linear.clamp_min(1), linear) if bool(blown.any()) else linear
         return DevelopedTile(rows, columns, picture, posterior, self.offset, gains)
