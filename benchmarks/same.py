@@ -1,7 +1,7 @@
 """Show that a change of the code keeps its results.
 
     python benchmarks/same.py write before.npz --raws RAWS --pictures PICTURES       # with the code as it was
-    python benchmarks/same.py compare before.npz --raws RAWS --pictures PICTURES     # with the code as it is now
+    python benchmarks/same.py compare before.npz --raws RAWS --pictures PICTURES     # with the code of now
 
 `write` stores four kinds of results, `compare` computes them again and prints a table of the differences:
 

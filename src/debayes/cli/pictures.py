@@ -80,7 +80,7 @@ def develop(
         bool,
         typer.Option(
             "--before/--no-before",
-            help="Also write NAME-debayes.before.jpg: plainly demosaicked, not denoised, rendered alike.",
+            help="Also write NAME-debayes.before.jpg: plainly demosaicked, not denoised, rendered the same way.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,

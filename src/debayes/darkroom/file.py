@@ -64,7 +64,7 @@ class Settings:
     also: tuple[str, ...] = ()
     """The endings of further files of the same picture, written beside it."""
     before: bool = False
-    """Also write the picture without denoising, rendered alike: see `rendering.render_plain`."""
+    """Also write the picture without denoising, rendered the same way: see `rendering.render_plain`."""
     keep: bool = False
     """Do not write files that exist, only those that are missing beside them."""
 
