@@ -186,7 +186,7 @@ def _is_jpeg(path: Path) -> bool:
 
 
 def _decode(path: Path, endings: tuple[str, ...] = PICTURES) -> tuple[NDArray[Any], dict[str, Any]]:
-    """The array of a file as it is stored, (h, w) or (h, w, c), and the record that debayes wrote into it."""
+    """The array stored in a file, (h, w) or (h, w, c), and the record that debayes wrote into it."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: a picture file was expected")
     if not path.exists():
